@@ -49,7 +49,7 @@ def main(_):
   from transformer.cli import text_lines
   from transformer.cli.translating import translate_and_score
   from transformer.evaluation import report
-  from transformer.runs.loading import checkpoint_steps
+  from transformer.runs.loading import saved_steps
 
   custom_metrics = list(map(load_metric, request.metric))
   config = read_config(request.workdir)
@@ -65,22 +65,20 @@ def main(_):
   every = request.checkpoint == 'all'
   failed = 0
   scored: dict[str, list] = {}
-  for checkpoint in (
-    checkpoint_steps(request.workdir) if every else [request.checkpoint]
-  ):
+  for checkpoint in saved_steps(request.workdir) if every else [request.checkpoint]:
     try:
       run = request.load(checkpoint)
       for eval_set in eval_sets:
-        _, row = translate_and_score(request, run, eval_set, decoding, custom_metrics)
-        scored.setdefault(eval_set.name, []).append(row)
+        _, pair = translate_and_score(request, run, eval_set, decoding, custom_metrics)
+        scored.setdefault(eval_set.name, []).append(pair)
     except UserError as error:
       if not every:
         raise
       logging.warning('%s', error)
       failed += 1
   if every:
-    for row in scored.values():
-      report.print_table(row)
+    for pairs in scored.values():
+      report.write_and_print_table(pairs)
   if failed:
     raise UserError(
       f'{failed} checkpoints could not be scored, as the warnings above say'

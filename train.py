@@ -3,8 +3,8 @@
   python train.py --config=configs/NAME.py --workdir=DIR [--config.group.key=value …]
   python train.py --workdir=DIR [--config.group.key=value …]
 
-If DIR holds a run, resumes it; without --config, with the saved settings of the run. --config=RUN
-takes the settings of another run. After a signal, a run saves its state and exits with status 75.
+If DIR holds a run, resumes it; without --config, with its saved settings. --config=RUN uses the
+settings of another run. After a signal, a run saves its state and exits with status 75.
 transformer/config.py and transformer/*/config.py document all settings and their defaults.
 """
 
@@ -42,14 +42,15 @@ _CHECK = flags.DEFINE_bool(
 _READ_DATA = flags.DEFINE_bool(
   'read_data',
   True,
-  'With --check: also read the data that the config names; --read_data=false if they are on '
-  'another machine.',
+  "With --check: also read the config's data; pass --read_data=false if it is on another machine.",
 )
 _DEVICES = flags.DEFINE_integer(
   'check_devices', None, 'Check that N devices in total can share a batch.'
 )
 _PROCESSES = flags.DEFINE_integer(
-  'check_processes', 1, 'With --check_devices: the number of processes that have them.'
+  'check_processes',
+  1,
+  'With --check_devices: the number of processes that the devices belong to.',
 )
 _JSON = flags.DEFINE_bool(
   'json', False, 'With --check: print the summary of the job as one JSON object.'
@@ -93,7 +94,7 @@ def main(_):
         state = 'contains this run, which is finished'
     _summarize(config, workdir, prepared)
     logging.info(
-      '%s are valid; --workdir=%s %s; devices were not checked',
+      '%s are valid; --workdir=%s %s; the hardware was not checked',
       'flags, config and files' if _READ_DATA.value else 'flags and config',
       workdir,
       state,

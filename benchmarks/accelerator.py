@@ -28,7 +28,7 @@ from accelerator_parts.results_file import ResultsFile, failures, read
 from accelerator_parts.sections import Section, sections
 from accelerator_parts.tables import tables
 
-from transformer.errors import Preempted, UserError
+from transformer.errors import StoppedBySignal, UserError
 from transformer.runs.run_directory import commit
 from transformer.system.machine import enable_compilation_cache
 
@@ -130,5 +130,5 @@ def main(argv):
 if __name__ == '__main__':
   try:
     app.run(main)
-  except (UserError, Preempted) as error:
+  except (UserError, StoppedBySignal) as error:
     sys.exit(f'error: {error}')

@@ -124,10 +124,10 @@ def whole_search(model: Transformer, decoding: DecodeOptions):
   search = DecoderSearch([model], decoding)
 
   def run(params, source_BS, limits_B):
-    sources, states = search.start([params], source_BS)
+    states, sources = search.start([params], source_BS)
     inputs = SearchInputs(sources, limits_B)
     most = source_BS.shape[1] + decoding.max_extra_length
-    return run_search(search.plan([params], inputs, states, most))
+    return run_search(search.build_search([params], inputs, states, most))
 
   return jax.jit(run)
 

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from side_by_side import System, machine, time_in_turns
 from workload import ON_A_CPU, ON_A_GPU, Workload
 
-from transformer.model.flops import peak_flops, train_flops
+from transformer.model.flops import peak_flops, transformer_flops_per_token
 
 _SIZE = flags.DEFINE_multi_enum(
   'size',
@@ -108,7 +108,7 @@ def main(_):
     print(f'\n{size}: {work}\n', flush=True)
     measured, failed = time_in_turns(systems(work, on_a_gpu), _TURNS.value, _RUNS.value)
     tokens = work.rows * work.length
-    flops = sum(train_flops(work.model, work.vocabulary_size)) * tokens
+    flops = sum(transformer_flops_per_token(work.model, work.vocabulary_size)) * tokens
     print(
       '| system | seconds, median | fastest … slowest | core-seconds, least | target '
       'tokens a second | FLOPs utilization | peak memory | speedup (baseline / ours) |\n'

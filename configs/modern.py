@@ -1,8 +1,8 @@
 """The paper's base size with more recent layers.
 
-  python -m transformer.tools.prepare --name=wmt14_translate/de-en --data_dir=data
+  python -m transformer.tools.download --name=wmt14_translate/de-en --data_dir=data
   python train.py --config=configs/modern.py --workdir=runs/modern --config.data.dir=data \
-      --config.data.name=wmt14_translate/de-en \
+      --config.data.tfds_name=wmt14_translate/de-en \
       --config.data.source_language=en --config.data.target_language=de
   python eval.py --workdir=runs/modern
 
@@ -19,7 +19,7 @@ from configs import base
 def get_config():
   """Returns the config."""
   config = base.get_config()
-  config.model.norm = 'pre'
+  config.model.norm_position = 'pre'
   config.model.rms_norm = True
   config.model.query_key_norm = True
   config.model.positions = 'rotary'

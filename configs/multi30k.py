@@ -69,7 +69,7 @@ def get_config(model: str = 'student'):
   config.model.num_heads = 4
   config.model.attention_bias = 'all'
   config.model.dropout = 0.3
-  config.model.norm = 'pre'
+  config.model.norm_position = 'pre'
 
   config.optimizer.algorithm = 'muon'
   config.optimizer.weight_decay = 0.1

@@ -8,7 +8,7 @@ The recipe is the text-only Transformer-Tiny of Wu et al., 2021, "Good for Misco
 | setting | value |
 | --- | --- |
 | vocabulary | joint BPE of 10,000 pieces; all embeddings shared |
-| norm | post |
+| norm_position | post |
 | optimizer | Adam, peak learning rate 5e-3 after 2,000 warmup steps |
 | batch | about 8,192 tokens; 55 steps per epoch |
 | early stopping | 10 epochs without a better BLEU on `val` (the paper: loss); at most 8,000 steps |
@@ -39,7 +39,7 @@ def get_config():
   config.model.ff_dim = 256
   config.model.num_heads = 4
   config.model.dropout = 0.3
-  config.model.norm = 'post'
+  config.model.norm_position = 'post'
 
   config.optimizer.algorithm = 'adam'
   config.optimizer.weight_decay = 0.0

@@ -26,7 +26,7 @@ def get_config():
   config.model.ff_dim = 512
   config.model.num_heads = 4
   config.model.attention_bias = 'all'
-  config.model.norm = 'pre'
+  config.model.norm_position = 'pre'
 
   config.optimizer.schedule = 'cosine'
   config.optimizer.peak_learning_rate = 3e-3

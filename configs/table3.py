@@ -1,6 +1,6 @@
 r"""The rows of the paper's table 3: ablations of the base model, English to German.
 
-  python -m transformer.tools.prepare --name=wmt14_translate/de-en --data_dir=data
+  python -m transformer.tools.download --name=wmt14_translate/de-en --data_dir=data
   python train.py --config=configs/table3.py:A1 --workdir=runs/A1
   python eval.py --workdir=runs/A1 --split=valid --checkpoint=latest
 

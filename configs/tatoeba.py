@@ -54,7 +54,7 @@ def get_config(machine: str = 'gpu'):
   config.data.target_language = 'de'
   config.data.max_length = 64
 
-  config.model.norm = 'pre'
+  config.model.norm_position = 'pre'
   config.optimizer.schedule = 'inverse_sqrt'
   config.train.log_every = 100
   config.train.eval_every = 500

@@ -5,7 +5,7 @@ r"""A custom dataset: line-aligned files train, valid and test in one folder.
   python eval.py --workdir=runs/mine
 
 `small` is for a first run on two CPU cores, with 10,000 to 200,000 pairs. It counts the training
-pairs in the folder after the second colon, and sets vocabulary size and dropout by their number.
+pairs in the folder after the second colon, and sets the vocabulary size and dropout accordingly.
 docs/data.md has training times and BLEU. With `small:mytext`, source and target are the two
 languages of train.* in alphabetical order. The folder must be on this machine; otherwise, set
 --config.data.dir, --config.data.source_language and --config.data.target_language instead.
@@ -81,7 +81,7 @@ def get_config(which: str = ''):
   config.model.num_heads = 4
   config.model.attention_bias = 'all'
   config.model.dropout = 0.2
-  config.model.norm = 'pre'
+  config.model.norm_position = 'pre'
 
   config.optimizer.schedule = 'inverse_sqrt'
   config.optimizer.peak_learning_rate = 2e-3

@@ -1,6 +1,6 @@
 r"""WMT 2014 English to German or French, as in section 5 and tables 2 and 3 of the paper.
 
-  python -m transformer.tools.prepare --name=wmt14_translate/de-en --data_dir=data
+  python -m transformer.tools.download --name=wmt14_translate/de-en --data_dir=data
   python train.py --config=configs/wmt14.py --workdir=runs/wmt14
   python eval.py --workdir=runs/wmt14 --checkpoint=latest --average=5
 
@@ -59,7 +59,7 @@ def get_config(which: str = 'base,en-de'):
   languages, pieces = _DIRECTIONS[direction]
   config = base.get_config()  # The paper's base model and schedule.
   config.data.source = 'tfds'
-  config.data.name = f'wmt14_translate/{languages}'
+  config.data.tfds_name = f'wmt14_translate/{languages}'
   config.data.dir = 'data'
   config.data.train = ('train',)
   config.data.valid = 'validation'  # newstest2013

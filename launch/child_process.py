@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 
-from transformer.errors import Preempted
+from transformer.errors import StoppedBySignal
 from transformer.system.signals import EXIT_STATUS, handle_signals
 
 # On Linux, prctl(1, 15) requests signal 15, SIGTERM, when the parent exits. Python has no function
@@ -23,13 +23,13 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def run(command: Sequence[str]) -> int:
-  """Runs a command and returns its exit status; raises `Preempted` if a signal stopped it."""
+  """Runs a command and returns its exit status; raises `StoppedBySignal` if a signal stopped it."""
   children: list[subprocess.Popen] = []
   with forward_signals(children) as signals:
     start_child(children, signals, command)
     status = children[0].wait()
   if signals or status == EXIT_STATUS:
-    raise preempted(signals)
+    raise stopped_by_signal(signals)
   return status
 
 
@@ -70,10 +70,10 @@ def forward_signals(children: Sequence[subprocess.Popen]) -> Iterator[list[str]]
   """
   signals: list[str] = []
 
-  def pass_on(number, _):
-    signals.append(signal.Signals(number).name)
+  def pass_on(signum, _):
+    signals.append(signal.Signals(signum).name)
     for child in children:
-      child.send_signal(number)  # Does nothing if the child has exited.
+      child.send_signal(signum)  # Does nothing if the child has exited.
 
   with handle_signals(pass_on):
     yield signals
@@ -81,16 +81,16 @@ def forward_signals(children: Sequence[subprocess.Popen]) -> Iterator[list[str]]
 
 @contextlib.contextmanager
 def stop_on_signal() -> Iterator[None]:
-  """Raises `Preempted` on a signal while no child runs: before the first or after all."""
+  """Raises `StoppedBySignal` on a signal while no child runs: before the first or after all."""
 
-  def stop(number, _):
-    raise preempted([signal.Signals(number).name])
+  def stop(signum, _):
+    raise stopped_by_signal([signal.Signals(signum).name])
 
   with handle_signals(stop):
     yield
 
 
-def preempted(signals: Sequence[str]) -> Preempted:
+def stopped_by_signal(signals: Sequence[str]) -> StoppedBySignal:
   """Returns the error for children that stopped after `signals`, or on a signal to themselves."""
-  why = f'stopped by {signals[0]}' if signals else 'its command was stopped'
-  return Preempted(f'{why}; rerun the command to resume')
+  reason = f'stopped by {signals[0]}' if signals else 'its command was stopped'
+  return StoppedBySignal(f'{reason}; rerun the command to resume')

@@ -12,11 +12,11 @@ from transformer.config import Config, flatten
 
 def command_line_overrides(config_flag: flags.FlagHolder) -> dict[str, Any]:
   """Returns the settings that the command line overrides, by dotted name."""
-  given = config_flags.get_override_values(flags.FLAGS[config_flag.name])
+  overrides = config_flags.get_override_values(flags.FLAGS[config_flag.name])
   return flatten(
     {
       name: value.to_dict() if isinstance(value, ConfigDict) else value
-      for name, value in given.items()
+      for name, value in overrides.items()
     }
   )
 

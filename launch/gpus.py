@@ -15,5 +15,5 @@ def visible_gpus(environment: Mapping[str, str]) -> list[str]:
   if 'CUDA_VISIBLE_DEVICES' in environment:
     return cuda_visible_devices(environment)
   return (
-    [str(number) for number, _ in enumerate(_GPUS.iterdir())] if _GPUS.is_dir() else []
+    [str(index) for index, _ in enumerate(_GPUS.iterdir())] if _GPUS.is_dir() else []
   )

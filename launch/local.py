@@ -1,10 +1,10 @@
 """Runs multi-process training on this machine, over localhost.
 
   python launch/local.py --processes=2 -- --config=configs/NAME.py --workdir=DIR [--config.…]
-  python launch/local.py --processes=4 --devices=2 -- --config=… --workdir=…
+  python launch/local.py --processes=4 --cpu_devices=2 -- --config=… --workdir=…
 
-The arguments after `--` go to train.py. On a CPU, --devices is the number of virtual devices per
-process; GPUs are split evenly. All processes write checkpoints, and the process that locks
+The arguments after `--` go to train.py. On a CPU, each process has --cpu_devices virtual devices;
+GPUs are split evenly. All processes write checkpoints, and the process that locks
 encoded/KEY first writes the encoded text. Only process 0 writes other files and prints progress. If
 a process fails or is killed, the others exit within a minute, and the reason is printed. Rerun the
 same command to resume from the last checkpoint. Signals are forwarded to all processes.
@@ -28,14 +28,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from launch import child_process
 from launch.gpus import visible_gpus
-from launch.train_arguments import ROOT, check_arguments, run_launcher
+from launch.train_arguments import ROOT, distributed_arguments, run_launcher
 from transformer.cli import shared_flags
 from transformer.errors import UserError
 from transformer.system.signals import EXIT_STATUS
 
 _PROCESSES = flags.DEFINE_integer('processes', 2, 'The number of processes.')
 _DEVICES = flags.DEFINE_integer(
-  'devices', 1, 'The number of virtual devices per process, on a CPU.'
+  'cpu_devices', 1, 'The number of virtual devices per process, on a CPU.'
 )
 
 # Grace period for the other processes to exit after one has failed.
@@ -50,7 +50,8 @@ def main(arguments: Sequence[str]):
   shared_flags.check_at_least(1, _PROCESSES, _DEVICES)
   variables = environments(_PROCESSES.value, _DEVICES.value, visible_gpus(os.environ))
   run(
-    [sys.executable, str(ROOT / 'train.py'), *check_arguments(arguments[1:])], variables
+    [sys.executable, str(ROOT / 'train.py'), *distributed_arguments(arguments[1:])],
+    variables,
   )
 
 
@@ -61,8 +62,8 @@ def environments(
 
   On a CPU, a process has `devices` virtual devices. GPUs, if any, are split evenly.
   """
-  share, rest = divmod(len(gpus), processes)
-  if rest:
+  share, remainder = divmod(len(gpus), processes)
+  if remainder:
     raise UserError(
       f'--processes must divide the {len(gpus)} GPUs; got {processes}; set '
       f'CUDA_VISIBLE_DEVICES to use fewer, or JAX_PLATFORMS=cpu to use none'
@@ -74,15 +75,15 @@ def environments(
     {
       'JAX_COORDINATOR_ADDRESS': f'localhost:{port}',
       'JAX_NUM_PROCESSES': str(processes),
-      'JAX_PROCESS_ID': str(number),
+      'JAX_PROCESS_ID': str(index),
       'JAX_NUM_CPU_DEVICES': str(devices),
     }
-    for number in range(processes)
+    for index in range(processes)
   ]
   if share:
-    for number, own in enumerate(variables):
-      own['CUDA_VISIBLE_DEVICES'] = ','.join(
-        gpus[number * share : (number + 1) * share]
+    for index, environment in enumerate(variables):
+      environment['CUDA_VISIBLE_DEVICES'] = ','.join(
+        gpus[index * share : (index + 1) * share]
       )
   return variables
 
@@ -93,7 +94,7 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
   Raises:
     UserError: a process failed; the message names the process and its status or signal.
     SystemExit: the processes failed, and the first one has printed the reason.
-    Preempted: a signal stopped the processes.
+    StoppedBySignal: a signal stopped the processes.
   """
   children: list[subprocess.Popen] = []
   with (
@@ -106,7 +107,7 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
       *(stack.enter_context(tempfile.TemporaryFile()) for _ in variables[1:]),
     ]
     try:
-      for own, file in zip(variables, errors, strict=True):
+      for environment, file in zip(variables, errors, strict=True):
         # Discard standard output: train.py prints nothing there, but Gloo prints a greeting.
         child_process.start_child(
           children,
@@ -114,7 +115,7 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
           command,
           stdout=subprocess.DEVNULL,
           stderr=file,
-          env={**os.environ, **own},
+          env={**os.environ, **environment},
         )
       first = _first_to_fail(children)
       _end_all(children)
@@ -131,26 +132,26 @@ def run(command: Sequence[str], variables: Sequence[Mapping[str, str]]):
       lines = [line for line in lines if not _LOG.match(line)]
   # A slow process that was asked to stop may be aborted when the others have left.
   if status == EXIT_STATUS or (signals and status != 1):
-    raise child_process.preempted(signals)
+    raise child_process.stopped_by_signal(signals)
   if status == 1 and not lines:
     raise SystemExit(1)
   print(*lines, sep='\n', file=sys.stderr)
-  how = (
+  ending = (
     f'was killed by {signal.Signals(-status).name}'
     if status < 0
     else f'ended with status {status}'
   )
   raise UserError(
-    f'process {first} of {len(children)} {how}, so all were stopped; rerun the command to '
+    f'process {first} of {len(children)} {ending}, so all were stopped; rerun the command to '
     'resume from the last checkpoint'
   )
 
 
 def _first_to_fail(children: Sequence[subprocess.Popen]) -> int | None:
-  """Waits until all succeed or one fails; returns the number of the failed process, else None."""
+  """Waits until all succeed or one fails; returns the index of the failed process, else None."""
   while True:
     statuses = [child.poll() for child in children]
-    failed = [number for number, status in enumerate(statuses) if status]
+    failed = [index for index, status in enumerate(statuses) if status]
     if failed or None not in statuses:
       return failed[0] if failed else None
     time.sleep(_LOOK_SECONDS)

@@ -140,16 +140,16 @@ def as_shell(command: Sequence[str], text: str) -> str:
 def submit(command: Sequence[str], text: str) -> str:
   """Submits a script; returns the output of sbatch."""
   try:
-    done = subprocess.run(
+    result = subprocess.run(
       command, input=text, text=True, check=False, capture_output=True
     )
   except FileNotFoundError as error:
     raise UserError(
       'the command sbatch is missing here; run this on a machine with Slurm'
     ) from error
-  if done.returncode:
+  if result.returncode:
     raise UserError(
-      f'sbatch rejected the job: {" ".join(done.stderr.split())}; its options are '
+      f'sbatch rejected the job: {" ".join(result.stderr.split())}; its options are '
       f'{shlex.join(command[1:])}; change them with --sbatch'
     )
-  return done.stdout.strip()
+  return result.stdout.strip()

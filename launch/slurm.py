@@ -22,7 +22,7 @@ from absl import flags, logging
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from launch import sbatch
-from launch.train_arguments import ROOT, check_arguments, run_launcher
+from launch.train_arguments import ROOT, distributed_arguments, run_launcher
 from transformer.cli import shared_flags
 from transformer.errors import UserError
 from transformer.system import command_line
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]):
       f'--tasks-per-node = {processes} processes; change one of these numbers'
     )
   folder = command_line.workdir(arguments[1:])
-  # Without arguments, `check_arguments` raises an error.
+  # Without arguments, `distributed_arguments` raises an error.
   if folder is None and len(arguments) > 1:
     raise UserError(
       '--workdir is missing; pass --workdir=DIR after --, not in a file of flags'
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]):
     [
       sys.executable,
       str(ROOT / 'train.py'),
-      *check_arguments(
+      *distributed_arguments(
         arguments[1:],
         *(
           [f'--check_devices={gpus}', f'--check_processes={processes}'] if gpus else []

@@ -9,16 +9,18 @@ launch/sweeping/space.py explains; --config sets all others. A trial's value is 
 on the validation split. Evaluations are reported to the pruner, which may stop the trial after any
 but the last. DIR/sweep.html shows all trials and Optuna's plots; DIR/best.py is the best config.
 
---format=markdown, latex or csv prints the table of trials in this format, also after the sweep has
-finished. --mean_over_seeds prints the mean and standard deviation over trials that differ only in
-the seed.
+--format=markdown, latex or csv prints the table of trials in this format. --mean_over_seeds prints
+the mean and standard deviation over trials that differ only in the seed. The table of a sweep that
+is running or has finished needs no other flags than these, --workdir and --storage:
+
+  python launch/sweep.py --workdir=DIR --format=latex
 
 --keep_best=N deletes the checkpoints of finished trials, except the N best so far. All other files
 of a trial are kept.
 
 --workers=M runs M trials at a time; each worker gets a fraction of this machine's cores and GPUs.
 With --slurm, each worker is a job. On a signal, the trials save checkpoints, and the sweep exits
-with status 75. To continue, also after a kill, rerun the same command; the sweep finishes after N
+with status 75. To continue, even after a kill, rerun the same command; the sweep finishes after N
 trials in total.
 
   python launch/sweep.py … --workdir=DIR --storage=postgresql+psycopg://USER@HOST/NAME
@@ -52,6 +54,7 @@ try:
   from launch import child_process, sbatch, tables
   from launch.config_file import command_line_overrides
   from launch.sweeping import checkpoints, means, results, space, workers
+  from launch.sweeping.saved import SavedSweep, open_saved
   from launch.sweeping.storage import database_errors, without_password
   from launch.sweeping.study import Sweep
 except ModuleNotFoundError as missing:
@@ -103,34 +106,34 @@ _WORKER = flags.DEFINE_integer(
 
 
 def main(_):
-  """Reads the flags and runs the sweep, or one of its workers."""
-  if (
-    _CONFIG.value is None
-    or not _SEARCH_SPACE.value
-    or not _WORKDIR.value
-    or _TRIALS.value is None
-  ):
+  """Reads the flags and runs the sweep or one of its workers, or only prints its table."""
+  # The sweep itself reports failed trials and the reason. Optuna's heartbeats are experimental.
+  optuna.logging.set_verbosity(optuna.logging.ERROR)
+  warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
+  required = (_CONFIG.value, _SEARCH_SPACE.value, _TRIALS.value)
+  if _WORKDIR.value and not any(required):
+    with database_errors(_STORAGE.value):
+      print(_table(open_saved(files.as_path(_WORKDIR.value), _STORAGE.value)))
+    return
+  if not _WORKDIR.value or None in required:
     raise UserError(
       'a flag is missing; pass --config=configs/NAME.py, --search_space=configs/sweeps/NAME.py, '
-      '--workdir=DIR and --trials=N'
+      '--workdir=DIR and --trials=N, or only --workdir=DIR to print the table of its trials'
     )
   shared_flags.check_at_least(1, _TRIALS, _WORKERS)
   if _KEEP_BEST.value is not None:
     shared_flags.check_at_least(1, _KEEP_BEST)
   if _SBATCH.value and not _SLURM.value:
     raise UserError(f'--sbatch={_SBATCH.value} is for jobs; add --slurm, or remove it')
-  # The sweep itself reports failed trials and the reason. Optuna's heartbeats are experimental.
-  optuna.logging.set_verbosity(optuna.logging.ERROR)
-  warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
   workdir = files.as_path(_WORKDIR.value)
   outputs.check_folder('workdir', workdir)
   if ':' in str(workdir):  # A colon would end the file name in --config=FILE:ARGUMENT.
     raise UserError(f'--workdir must not contain a colon; got {workdir}')
   config = Config.from_dict(_CONFIG.value.to_dict())
-  searched = space.load(_SEARCH_SPACE.value)
-  space.check(searched, config, command_line_overrides(_CONFIG))
+  search_space = space.load(_SEARCH_SPACE.value)
+  space.check(search_space, config, command_line_overrides(_CONFIG))
   sweep = Sweep(
-    workdir, searched, config, _TRIALS.value, _STORAGE.value, _KEEP_BEST.value
+    workdir, search_space, config, _TRIALS.value, _STORAGE.value, _KEEP_BEST.value
   )
   if _DRY_RUN.value:
     commands = (
@@ -179,7 +182,7 @@ def _sweep(sweep: Sweep):
   )
 
 
-def _table(sweep: Sweep) -> str:
+def _table(sweep: SavedSweep) -> str:
   """Returns the table of trials, or of means over seeds, according to the flags."""
   style = _FORMAT.value
   rows = results.table(sweep, exact=style == 'csv')
@@ -220,8 +223,8 @@ def _command() -> str:
 
 def _local() -> list[list[str]]:
   return [
-    workers.worker_command(_arguments(), f'--worker={number}')
-    for number in range(_WORKERS.value)
+    workers.worker_command(_arguments(), f'--worker={index}')
+    for index in range(_WORKERS.value)
   ]
 
 

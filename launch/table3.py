@@ -108,14 +108,14 @@ def main(_):
 
 def _planned(names: Sequence[str], workdir: Path) -> dict[Path, list[Row]]:
   """Returns the rows to train, by the folder of their seed."""
-  given = command_line_overrides(_CONFIG)
+  overrides = command_line_overrides(_CONFIG)
   divisor = _WIDTH_DIVISOR.value
   first = _CONFIG.value.seed
   planned = {}
-  for number in range(_SEEDS.value):
-    seed = first + number
-    folder = workdir / f'seed{seed}' if number else workdir
-    settings = {**given, 'seed': seed} if number else given
+  for index in range(_SEEDS.value):
+    seed = first + index
+    folder = workdir / f'seed{seed}' if index else workdir
+    settings = {**overrides, 'seed': seed} if index else overrides
     planned[folder] = plan(names, _CONFIG.value, settings, divisor, _LAYERS.value)
   return planned
 
@@ -201,16 +201,16 @@ def _of_all_seeds(folders: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
 
 def _result(row: Row, run: Path) -> dict[str, Any]:
   """Returns the results of a row, read from the directory of its run."""
-  about = run_directory.read_record(run)
+  record = run_directory.read_record(run)
   lines = (run / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()
   last = [values for values in map(json.loads, lines) if 'valid/perplexity' in values][
     -1
   ]
   data = row.settings.data
   (split,) = resolve_splits(data, ['valid'], '')
-  results = read_results(run / run_directory.EVALUATIONS, split.replace('/', '_'))
+  results = read_results(run / run_directory.RESULTS, split.replace('/', '_'))
   decoding = resolve_decode_options(row.settings.decode, row.settings.seed)
-  wanted = Result(
+  expected = Result(
     None,
     {
       'steps': [last['step']],
@@ -222,7 +222,7 @@ def _result(row: Row, run: Path) -> dict[str, Any]:
   score = next(
     result.content
     for result in results
-    if (result.name, result.decoding) == (wanted.name, wanted.decoding)
+    if (result.name, result.decoding) == (expected.name, expected.decoding)
   )
   perplexity, bleu, millions = PAPER[row.name]
   return {
@@ -232,17 +232,17 @@ def _result(row: Row, run: Path) -> dict[str, Any]:
     'perplexity': last['valid/perplexity'],
     'bleu': score['bleu'],
     'signature': score['signature'],
-    'parameters': about['parameters'],
+    'parameters': record['parameters'],
     'paper': {'perplexity': perplexity, 'bleu': bleu, 'millions': millions},
     'data': {
-      'name': data.name if data.source == 'tfds' else data.dir or data.source,
+      'name': data.tfds_name if data.source == 'tfds' else data.dir or data.source,
       'train': list(data.train),
       'valid': data.valid,
       'languages': [data.source_language, data.target_language],
-      'fingerprints': about['data'],
+      'fingerprints': record['data'],
     },
-    'commit': about['commit'],
-    'devices': about['devices'],
+    'commit': record['commit'],
+    'devices': record['devices'],
   }
 
 

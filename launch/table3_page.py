@@ -46,14 +46,14 @@ def page(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     paper = row['paper']
     data = row['data']
     otherwise = (
-      f'{settings["model.num_layers"]} layers, {settings["model.norm"]}-norm, schedule '
+      f'{settings["model.num_layers"]} layers, {settings["model.norm_position"]}-norm, schedule '
       f'{settings["optimizer.schedule"]}, {settings["train.tokens_per_batch"]:,} tokens per '
       f'batch, vocabulary {settings["data.vocabulary_size"]:,}'
     )
     prints = ', '.join(
-      f'{what} {digest[:8]}'
-      for what, digest in data['fingerprints'].items()
-      if what != 'vocabulary'
+      f'{key} {digest[:8]}'
+      for key, digest in data['fingerprints'].items()
+      if key != 'vocabulary'
     )
     lines.append(
       (
@@ -110,10 +110,10 @@ def table(results: Mapping[str, Sequence[Mapping[str, Any]]], style: str) -> str
 
 
 def _over_seeds(
-  seeds: Sequence[Mapping[str, Any]], number: str, style: str
+  seeds: Sequence[Mapping[str, Any]], metric: str, style: str
 ) -> list[Any]:
   """Returns the cells of a metric over seeds; its JSON is null if it is infinite."""
-  values = [row[number] for row in seeds]
+  values = [row[metric] for row in seeds]
   if None in values:
     return ['infinite', None] if style == 'csv' else ['infinite']
   return tables.over_seeds(values, style, '.2f')

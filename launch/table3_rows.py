@@ -77,10 +77,10 @@ def plan(
     UserError: a row is incompatible with the config, the overrides, the divisor or the layers.
   """
   base, base_steps = _of_the_paper('base', width_divisor, layers)
-  taken = sorted(base.keys() & overrides.keys())
-  if taken:
+  clashes = sorted(base.keys() & overrides.keys())
+  if clashes:
     raise UserError(
-      f'the rows of table 3 set config.{taken[0]} themselves; remove --config.{taken[0]}; use '
+      f'the rows of table 3 set config.{clashes[0]} themselves; remove --config.{clashes[0]}; use '
       '--width_divisor and --layers for smaller rows'
     )
   rows = []
@@ -101,10 +101,10 @@ def plan(
         f'row {name} is incompatible with this config: {error}; change the config, or exclude '
         'the row with --rows'
       ) from error
-    if (number := rows[-1].settings.model.decoder_layers) is not None:
+    if (decoder_layers := rows[-1].settings.model.decoder_layers) is not None:
       raise UserError(
         'the rows of table 3 set config.model.num_layers for both stacks; remove '
-        f'config.model.decoder_layers={number}'
+        f'config.model.decoder_layers={decoder_layers}'
       )
   return rows
 
@@ -129,8 +129,8 @@ def _of_the_paper(
         f'--width_divisor must divide every width of a row; {key} of row {name} is {width}, '
         f'got --width_divisor={width_divisor}'
       )
-  num_layers, left = divmod(model.num_layers * layers, BASE_LAYERS)
-  if left:
+  num_layers, remainder = divmod(model.num_layers * layers, BASE_LAYERS)
+  if remainder:
     multiple = BASE_LAYERS // math.gcd(model.num_layers, BASE_LAYERS)
     raise UserError(
       f'--layers must be a multiple of {multiple} for row {name}, which has {model.num_layers} '

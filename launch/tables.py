@@ -2,33 +2,45 @@
 
 import csv
 import io
+import re
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
 from tabulate import tabulate  # A requirement of sacreBLEU.
 
-_STYLES = {'markdown': 'github', 'latex': 'latex_booktabs'}
+_STYLES = {'markdown': 'pipe', 'latex': 'latex_booktabs'}
 FORMATS = (*_STYLES, 'csv')
+_NUMBER = re.compile(r'[-+]?\.?\d|infinite$|nan$')
 
 
 def format_table(rows: Sequence[Sequence[Any]], style: str) -> str:
   """Returns a table in one of `FORMATS`; the first row is the header.
 
-  LaTeX's special characters and Markdown's `|` are escaped. In CSV, numbers have all digits.
+  LaTeX's special characters and Markdown's `|` are escaped, columns of numbers are right-aligned,
+  and empty columns are omitted. CSV has all columns, and numbers with all digits.
   """
   if style == 'csv':
     content = io.StringIO()
     csv.writer(content, lineterminator='\n').writerows(rows)
     return content.getvalue().rstrip('\n')
-  lines = []
-  for row in rows:
-    cells = ['' if cell is None else str(cell) for cell in row]
+  columns = []
+  alignments = []
+  for column in zip(*rows, strict=True):
+    cells = ['' if cell is None else str(cell) for cell in column]
     if style == 'markdown':
       cells = [cell.replace('|', r'\|') for cell in cells]
-    lines.append(cells)
-  head, *body = lines
-  return tabulate(body, head, tablefmt=_STYLES[style], disable_numparse=True)
+    filled = [cell for cell in cells[1:] if cell]
+    if filled or len(rows) == 1:
+      columns.append(cells)
+      alignments.append('right' if all(map(_NUMBER.match, filled)) else 'left')
+  return tabulate(
+    zip(*columns, strict=True),
+    'firstrow',
+    tablefmt=_STYLES[style],
+    colalign=alignments,
+    disable_numparse=True,
+  )
 
 
 def column_titles(name: str, style: str) -> list[str]:

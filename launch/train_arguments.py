@@ -21,12 +21,12 @@ def run_launcher(main: Callable[[Sequence[str]], None]):
   command_line.run(main, takes_arguments=True, hint=_HINT, use_compilation_cache=False)
 
 
-def check_arguments(
-  arguments: Sequence[str], *more: str, summary: TextIO | int = subprocess.DEVNULL
+def distributed_arguments(
+  arguments: Sequence[str], *extra: str, summary: TextIO | int = subprocess.DEVNULL
 ) -> list[str]:
   """Checks the arguments of train.py with `train.py --check`, which prints any errors.
 
-  `more` are arguments only for the check. The summary of the job goes to `summary`, by default
+  `extra` are arguments only for the check. The summary of the job goes to `summary`, by default
   nowhere.
 
   Returns:
@@ -38,7 +38,7 @@ def check_arguments(
   """
   if not arguments:
     raise UserError(_HINT)
-  command = [sys.executable, str(ROOT / 'train.py'), *arguments, *more, '--check']
+  command = [sys.executable, str(ROOT / 'train.py'), *arguments, *extra, '--check']
   if subprocess.run(command, check=False, stdout=summary).returncode:
     raise SystemExit(1)
   return ['--distributed', *arguments]

@@ -15,7 +15,7 @@ LONG = 'x' * 10_000
 
 
 def nest(name, value):
-  """Returns a dotted name, such as `model.norm`, and a value as nested dicts."""
+  """Returns a dotted name, such as `model.norm_position`, and a value as nested dicts."""
   for part in reversed(name.split('.')):
     value = {part: value}
   return value
@@ -54,7 +54,7 @@ def test_an_unknown_name_names_the_nearest(name, nearest):
       ('model.num_heads', value, 'of type int') for value in ('8', True, 8.0, None, [3])
     ),
     *(('model.dropout', value, 'of type float') for value in ('0.1', False, None)),
-    ('model.norm', None, 'of type str'),
+    ('model.norm_position', None, 'of type str'),
     ('model.tie_output', 1, 'of type bool'),
     ('data.train', 'train', 'a tuple'),
     ('data.train', {'train': 1}, 'a tuple'),
@@ -122,7 +122,7 @@ def test_settings_round_trip_and_only_lossless_conversions_are_made():
       'data': {
         **TEXT,
         'train': ['x', 'y'],
-        'train_weights': [2, 0.25],
+        'passes_per_epoch': [2, 0.25],
         'max_length': 17,
         'augmentations': ['m:f', ['m:g', 1, 0.5]],
       },
@@ -136,8 +136,8 @@ def test_settings_round_trip_and_only_lossless_conversions_are_made():
     assert Config.from_dict(json.loads(json.dumps(same.to_dict()))) == same
     assert Config.from_dict(ml_collections.ConfigDict(same.to_dict()).to_dict()) == same
   assert type(config.model.dropout) is float and config.model.value_dim is None
-  assert config.data.train == ('x', 'y') and config.data.train_weights == (2.0, 0.25)
-  assert [type(weight) for weight in config.data.train_weights] == [float, float]
+  assert config.data.train == ('x', 'y') and config.data.passes_per_epoch == (2.0, 0.25)
+  assert [type(weight) for weight in config.data.passes_per_epoch] == [float, float]
   assert config.data.augmentations == ('m:f', ('m:g', 1.0, 0.5))
   assert config.plugin_kinds == {'m:f': 'augmentation', 'm:g': 'augmentation'}
 
@@ -150,7 +150,7 @@ def test_defaults_are_the_base_model_of_the_paper():
     'model.ff_dim': 2048,
     'model.num_heads': 8,
     'model.dropout': 0.1,
-    'model.norm': 'post',
+    'model.norm_position': 'post',
     'model.positions': 'sinusoidal',
     'model.share_embeddings': True,
     'model.tie_output': True,
@@ -314,7 +314,7 @@ def test_settings_that_fit_each_other_are_accepted(changes):
 @pytest.mark.parametrize(
   ('name', 'values', 'wanted'),
   [
-    ('model.norm', ['rms'], 'one of post, pre'),
+    ('model.norm_position', ['rms'], 'one of post, pre'),
     ('decode.dtype', ['int8'], 'one of trained, float32, bfloat16'),
     ('model.dropout', [-0.1, 1.0, NAN], 'at least 0 and below 1'),
     ('optimizer.noam_scale', [0.0, -1.0, NAN, INF], 'above 0 and finite'),

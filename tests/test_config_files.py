@@ -38,13 +38,13 @@ BIG = {
   'train.keep': 20,
 }
 GERMAN = {
-  'data.name': 'wmt14_translate/de-en',
+  'data.tfds_name': 'wmt14_translate/de-en',
   'data.source_language': 'en',
   'data.target_language': 'de',
   'data.vocabulary_size': 37_000,
 }
 FRENCH = {
-  'data.name': 'wmt14_translate/fr-en',
+  'data.tfds_name': 'wmt14_translate/fr-en',
   'data.source_language': 'en',
   'data.target_language': 'fr',
   'data.vocabulary_size': 32_000,

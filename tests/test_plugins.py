@@ -38,7 +38,7 @@ def test_the_digest_is_of_a_module_or_of_all_of_a_package_and_imports_neither(he
     ('no_such_module:f', 'the metric no_such_module:f cannot be'),
   ],
 )
-def test_user_error_is_one_line(here, spec, fact):
+def test_user_error_is_a_one_line_message(here, spec, fact):
   for use in (
     lambda: plugins.load(spec, 'metric'),
     lambda: plugins.digests({spec: 'metric'}),
@@ -50,7 +50,7 @@ def test_user_error_is_one_line(here, spec, fact):
     )
 
 
-def test_a_plugin_that_fails_is_one_line_that_names_it():
+def test_a_plugin_that_fails_is_a_one_line_error_that_names_it():
   failure = plugins.as_user_error('the metric m:f failed')
   for error, message in (
     (SystemExit('a\nb'), 'the metric m:f failed: SystemExit: a b'),

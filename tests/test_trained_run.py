@@ -153,7 +153,7 @@ def test_a_loss_has_the_requested_smoothing_and_by_default_the_smoothing_of_the_
     ]
   )(run.params)
   assert run.config.train.label_smoothing == 0.1 and own == pytest.approx(tenth)
-  numbered = batch._replace(corpora=np.ones_like(batch.target_tokens))
+  numbered = batch._replace(corpus_ids=np.ones_like(batch.target_tokens))
   assert run.loss(run.params, numbered) == pytest.approx(own)
   # It is linear in the weight of the uniform distribution.
   assert tenth - plain > 0.01
@@ -429,7 +429,7 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
         Batch(*np.zeros((6, 2, 3))),
         tuple(ZEROS),
         ZEROS_OF(source_tokens=None),
-        ZEROS_OF(corpora=np.zeros((2, 3))),
+        ZEROS_OF(corpus_ids=np.zeros((2, 3))),
       )
     ),
     *(
@@ -441,7 +441,7 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
         Batch(*ZEROS[:, 0]),
         ZEROS_OF(target_tokens=ZEROS[0, :, 1:]),
         ZEROS_OF(source_segments=ZEROS[0, 1:]),
-        ZEROS_OF(corpora=ZEROS[0, :, 1:]),
+        ZEROS_OF(corpus_ids=ZEROS[0, :, 1:]),
       )
     ),
     (
@@ -458,7 +458,7 @@ def test_rows_of_attention_sum_to_one_and_have_the_pieces(run):
     (lambda run: dataclasses.replace(run, params={}), 'as the config says; it is None'),
   ],
 )
-def test_user_error_is_one_line(run, call, fact):
+def test_user_error_is_a_one_line_message(run, call, fact):
   with pytest.raises(transformer.UserError) as error:
     call(run)
   message = str(error.value)

@@ -159,7 +159,12 @@ def model() -> Transformer:
   """Returns a small model with dropout, so that randomness must resume too."""
   return Transformer(
     ModelConfig(
-      num_layers=1, model_dim=10, ff_dim=14, num_heads=2, dropout=0.2, norm='pre'
+      num_layers=1,
+      model_dim=10,
+      ff_dim=14,
+      num_heads=2,
+      dropout=0.2,
+      norm_position='pre',
     ),
     VOCABULARY,
   )

@@ -46,7 +46,7 @@ def make_vocabulary() -> Vocabulary:
 
 def make_model(vocabulary: Vocabulary, layers: int = 1) -> Transformer:
   config = ModelConfig(
-    num_layers=layers, model_dim=14, ff_dim=22, num_heads=2, norm='pre'
+    num_layers=layers, model_dim=14, ff_dim=22, num_heads=2, norm_position='pre'
   )
   return Transformer(config, vocabulary.size)
 
@@ -90,9 +90,9 @@ def whole_search(model: Transformer, decoding: DecodeOptions):
   search = DecoderSearch([model], decoding)
 
   def run(params, source_BS, limits_B, keys_B=None):
-    sources, states = search.start([params], source_BS)
+    states, sources = search.start([params], source_BS)
     inputs = SearchInputs(sources, limits_B, keys_B)
     most = source_BS.shape[1] + decoding.max_extra_length
-    return run_search(search.plan([params], inputs, states, most))
+    return run_search(search.build_search([params], inputs, states, most))
 
   return jax.jit(run)

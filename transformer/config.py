@@ -156,7 +156,7 @@ class Config:
     return {
       plugins.name_of(value): kind
       for _, value, kind, builtin in self._plugin_settings()
-      if value not in builtin
+      if value not in tuple(builtin)  # A tuple with a dict is not hashable.
     }
 
   def _plugin_settings(self) -> Iterator[tuple]:

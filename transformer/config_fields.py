@@ -52,11 +52,11 @@ def check_range(name: str, value: Any, **limits: Any):
   if value > _LARGEST and not {'below', 'max'} & limits.keys():
     limits['max'] = _LARGEST
   if not all(_BOUNDS[limit][1](value, bound) for limit, bound in limits.items()):
-    wanted = ' and '.join(
+    expected = ' and '.join(
       'finite' if bound == math.inf else f'{_BOUNDS[limit][0]} {bound}'
       for limit, bound in limits.items()
     )
-    raise UserError(f'{name} must be {wanted}; got {short_repr(value)}')
+    raise UserError(f'{name} must be {expected}; got {short_repr(value)}')
 
 
 def parse_config(cls: type, tree: Any, prefix: str = '') -> Any:
@@ -86,13 +86,13 @@ def type_of_field(cls: type, name: str, prefix: str = '') -> Any:
   return kinds[name]
 
 
-def did_you_mean(name: str, known: Collection[str], prefix: str = '') -> str:
+def did_you_mean(name: str, choices: Collection[str], prefix: str = '') -> str:
   """Returns a hint for an unknown name: the nearest known name, or all of them."""
-  nearest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+  nearest = difflib.get_close_matches(str(name), choices, n=1, cutoff=0.5)
   return (
     f'did you mean {prefix}{nearest[0]}?'
     if nearest
-    else f'the keys there are {", ".join(known)}'
+    else f'the keys there are {", ".join(choices)}'
   )
 
 
@@ -112,7 +112,7 @@ def coerce(kind: Any, value: Any, name: str) -> Any:
       if kind is str and not _FORBIDDEN.isdisjoint(map(unicodedata.category, value)):
         raise UserError(f'{name} must be text on one line; got {short_repr(value)}')
       return value
-  wanted = ' or '.join(
+  expected = ' or '.join(
     'a tuple' if typing.get_origin(kind) is tuple else f'of type {kind.__name__}'
     for kind in kinds
     if kind is not types.NoneType
@@ -123,4 +123,4 @@ def coerce(kind: Any, value: Any, name: str) -> Any:
     if str in kinds and type(value) in (int, float)
     else ''
   )
-  raise UserError(f'{name} must be {wanted}; got {short_repr(value)}{advice}')
+  raise UserError(f'{name} must be {expected}; got {short_repr(value)}{advice}')

@@ -26,7 +26,7 @@ class UserError(ValueError):
     super().__init__(one_line(message))
 
 
-class Preempted(KeyboardInterrupt):
+class StoppedBySignal(KeyboardInterrupt):
   """Raised when a signal has asked the run to stop; libraries do not catch it, as with Ctrl-C.
 
   The message is a single line with the progress of the run. The commands print it and exit with a
@@ -46,10 +46,10 @@ def one_line(message: str) -> str:
   return _shortened(line, 1000)
 
 
-def _shortened(text: str, most: int) -> str:
-  """Returns a text of at most `most` characters; of a longer text, keeps both ends."""
-  half = most // 2
-  return text if len(text) <= most else f'{text[:half]}…{text[len(text) - half + 1 :]}'
+def _shortened(text: str, limit: int) -> str:
+  """Returns a text of at most `limit` characters; of a longer text, keeps both ends."""
+  half = limit // 2
+  return text if len(text) <= limit else f'{text[:half]}…{text[len(text) - half + 1 :]}'
 
 
 def type_and_message(error: BaseException) -> str:
@@ -58,16 +58,16 @@ def type_and_message(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def warn_on_error(missing: str, warn: Callable[[str], None]) -> Iterator[None]:
+def warn_on_error(consequence: str, warn: Callable[[str], None]) -> Iterator[None]:
   """Turns an error of optional work into one warning, so that the main work continues.
 
-  `missing`: prefix of the warning, such as `no translations in eval/`.
+  `consequence`: prefix of the warning, such as `no translations in eval/`.
   """
   try:
     yield
   except (Exception, SystemExit) as error:
     reason = error if isinstance(error, UserError) else type_and_message(error)
-    warn(f'{missing}: {reason}')
+    warn(f'{consequence}: {reason}')
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -99,10 +99,10 @@ def is_temporary(path: Path) -> bool:
 def unused_name(path: Path) -> Path:
   """Returns the path, or the first of PATH.2, PATH.3 and so on that does not exist."""
   unused = path
-  number = 1
+  index = 1
   while unused.exists():
-    number += 1
-    unused = path.with_name(f'{path.name}.{number}')
+    index += 1
+    unused = path.with_name(f'{path.name}.{index}')
   return unused
 
 

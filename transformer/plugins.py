@@ -37,7 +37,7 @@ def load(spec: str, kind: str) -> Callable:
 
 def digests(kinds: Mapping[str, str]) -> dict[str, str]:
   """Returns the SHA-256 of each plugin's module or package; does not import the plugins."""
-  found = {}
+  result = {}
   for spec, kind in kinds.items():
     module = _module_of(spec, kind)
     with as_user_error(f'the source of the {kind} {spec} cannot be read'):
@@ -47,8 +47,8 @@ def digests(kinds: Mapping[str, str]) -> dict[str, str]:
       is_package = place.submodule_search_locations
       sources = sorted(path.parent.rglob('*.py')) if is_package else [path]
       content = b''.join(source.read_bytes() for source in sources)
-      found[spec] = hashlib.sha256(content).hexdigest()
-  return found
+      result[spec] = hashlib.sha256(content).hexdigest()
+  return result
 
 
 def _module_of(spec: str, kind: str) -> str:
@@ -72,7 +72,7 @@ def check(key: str, setting: Setting, builtin: Iterable[str] = ()):
   """Raises `UserError` unless a setting is one of `builtin` or well-formed; imports nothing."""
   if setting in tuple(builtin):  # A tuple with a dict is not hashable.
     return
-  spec, numbers, by_name = _taken_apart(setting or ('',))
+  spec, numbers, by_name = _parse_setting(setting or ('',))
   if not (
     isinstance(spec, str) and all(spec.partition(':')) and all(map(_is_number, numbers))
   ):
@@ -96,7 +96,7 @@ def _is_number(value: Any) -> bool:
   return isinstance(value, float) and math.isfinite(value)
 
 
-def _taken_apart(setting: Setting) -> tuple[Any, list, Mapping]:
+def _parse_setting(setting: Setting) -> tuple[Any, list, Mapping]:
   """Returns MODULE:NAME, the positional numbers and the keyword arguments of a setting."""
   spec, *numbers = (setting,) if isinstance(setting, str) else setting
   if numbers and isinstance(numbers[-1], Mapping):
@@ -106,7 +106,7 @@ def _taken_apart(setting: Setting) -> tuple[Any, list, Mapping]:
 
 def build(setting: Setting, kind: str, *arguments) -> Any:
   """Imports a plugin, and calls it with `arguments` and with the arguments in its setting."""
-  spec, numbers, by_name = _taken_apart(setting)
+  spec, numbers, by_name = _parse_setting(setting)
   make = load(spec, kind)
   with as_user_error(f'the {kind} {setting} cannot be built'):
     return make(*arguments, *numbers, **by_name)

@@ -46,7 +46,8 @@ class TrainedRun(Run):
   others: tuple[Run, ...] = ()
 
   def __repr__(self) -> str:
-    return f'<{" and ".join(f"{run.workdir}, step {run.steps[-1]}" for run in self.members)}>'
+    names = (f'{r.workdir}, step {r.checkpoint_steps[-1]}' for r in self.members)
+    return f'<{" and ".join(names)}>'
 
   @property
   def members(self) -> list[Run]:
@@ -91,7 +92,7 @@ class TrainedRun(Run):
   ) -> list[Translation]:
     """Translates lines with a `Translator`, and warns if sources were truncated.
 
-    On a CPU, each core translates different batches; accelerators split each batch.
+    On a CPU, up to four batches are translated at a time; accelerators split each batch.
 
     Raises:
       UserError: the constraint cannot be met, or a score is not finite.
@@ -104,8 +105,7 @@ class TrainedRun(Run):
     results = translator(params, lines, decoding, offset=offset, constraint=constraint)
     scores = (result.score for result in results)
     check_finite_scores(self.members, scores, itertools.count(offset + 1))
-    truncated = sum(result.truncated for result in results)
-    if truncated:
+    if truncated := sum(result.truncated for result in results):
       logging.warning(
         '%d of %d sources were truncated to data.max_length', truncated, len(results)
       )
@@ -132,8 +132,7 @@ class TrainedRun(Run):
     the final norm.
     """
     check_lines(lines)
-    batch = self.batch(lines, [''] * len(lines))
-    inputs = model_inputs(batch)[:3]
+    inputs = model_inputs(self.batch(lines, [''] * len(lines)))[:3]
     return inspection.hidden_states(self.model, self.params, *inputs, layers=layers)
 
   def decode(
@@ -159,10 +158,10 @@ class TrainedRun(Run):
     """
     limits = batching.max_lengths(self.config)
     encoded = batching.encode_pairs(self.vocabulary, [source], [target])
-    for (ids,), most in zip(encoded, limits, strict=True):
-      if len(ids) > most:
-        logging.warning('%d tokens were truncated to %d', len(ids), most)
-        ids[:] = batching.truncated(ids[:-1], most)
+    for (ids,), limit in zip(encoded, limits, strict=True):
+      if len(ids) > limit:
+        logging.warning('%d tokens were truncated to %d', len(ids), limit)
+        ids[:] = batching.truncated(ids[:-1], limit)
     batch = batching.batch_from_pairs(encoded, limits)
     weights = attention_weights(self.model, self.params, *model_inputs(batch))
     encoder, decoder, cross = jax.device_get(weights)
@@ -211,13 +210,14 @@ class TrainedRun(Run):
     return inspection.embeddings(self.model, self.params, *model_inputs(batch))
 
   def loss_of_embeddings(
-    self, given: Embeddings, batch: Batch, smoothing: float = 0.0
+    self, embeddings: Embeddings, batch: Batch, smoothing: float = 0.0
   ) -> jax.Array:
-    """Returns the cross entropy of a batch with `given` instead of the output of `embed`."""
+    """Returns the cross entropy of a batch, with `embeddings` instead of those of `embed`."""
     shapes = jax.tree.map(jnp.shape, jax.eval_shape(self.embed, batch))
-    if jax.tree.map(jnp.shape, given) != shapes:
+    if jax.tree.map(jnp.shape, embeddings) != shapes:
       raise UserError(f'embeddings must be as run.embed returns them: {shapes}')
-    with inspection.override_embeddings(self.params, given, self.config.model.dtype):
+    dtype = self.config.model.dtype
+    with inspection.override_embeddings(self.params, embeddings, dtype):
       return self.loss(self.params, batch, smoothing=smoothing)
 
   @functools.cached_property

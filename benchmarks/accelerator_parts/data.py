@@ -14,7 +14,7 @@ from accelerator_parts.models import work_of
 from this_project import parts_of_update
 
 from transformer.data.config import DataConfig
-from transformer.data.corpora import encode_corpora, open_corpora
+from transformer.data.corpora import make_run_batches, open_corpora
 from transformer.data.vocabulary.building import VOCABULARY_PAIRS
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.experiment.meter import Meter, utilization_per_token_rate
@@ -88,7 +88,9 @@ def _open(folder: Path, tokens: int, pairs: int):
   vocabulary = Vocabulary.train(
     corpora.training_text(VOCABULARY_PAIRS), config.vocabulary_size
   )
-  return encode_corpora(config, corpora, vocabulary, tokens, seed=0).batches, vocabulary
+  return make_run_batches(
+    config, corpora, vocabulary, tokens, seed=0
+  ).batches, vocabulary
 
 
 def _train(state, program, stream, meter: Meter, seconds: float) -> dict[str, Any]:

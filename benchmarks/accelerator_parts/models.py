@@ -4,7 +4,7 @@ import dataclasses
 
 from workload import ON_A_CPU, ON_A_GPU, Workload
 
-from transformer.model.flops import peak_flops, train_flops
+from transformer.model.flops import peak_flops, transformer_flops_per_token
 
 _PAIR = 32  # source and target tokens of a sentence pair
 _TOY = ON_A_CPU['tiny']
@@ -42,7 +42,7 @@ def speed(work: Workload, seconds: float, device: str) -> dict[str, float | None
   """
   tokens = work.rows * work.length / seconds
   peak = peak_flops(device)
-  flops = sum(train_flops(work.model, work.vocabulary_size))
+  flops = sum(transformer_flops_per_token(work.model, work.vocabulary_size))
   return {'tokens_per_second': tokens, 'utilization': peak and flops * tokens / peak}
 
 

@@ -190,7 +190,7 @@ def _packed_run(run: PlannedRun, workdir: Path) -> tuple[bytes, int]:
         archive.add(workdir / name, name)
     flat = dict(_flat(found.params))
     about = {
-      'steps': found.steps,
+      'steps': found.checkpoint_steps,
       'shapes': {name: leaf.shape for name, leaf in flat.items()},
     }
     _add(archive, 'weights.json', json.dumps(about).encode())
@@ -199,7 +199,7 @@ def _packed_run(run: PlannedRun, workdir: Path) -> tuple[bytes, int]:
     bits = (bits << 1) | (bits >> 15)
     halves = np.stack([bits >> 8, bits & 255]).astype(np.uint8)
     _add(archive, 'weights', halves.tobytes())
-  return packed.getvalue(), found.steps[-1]
+  return packed.getvalue(), found.checkpoint_steps[-1]
 
 
 def unpack(out: Path, workdirs: Path) -> list[Path]:

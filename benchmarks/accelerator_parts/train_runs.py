@@ -19,7 +19,7 @@ from transformer import files
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.runs import resuming
-from transformer.runs.run_directory import EVALUATIONS
+from transformer.runs.run_directory import RESULTS
 from transformer.system.machine import enable_compilation_cache, set_reproducible_flags
 from transformer.system.signals import Signals
 
@@ -90,7 +90,7 @@ def _train(run: PlannedRun, folder: Path, seconds: float) -> dict[str, str | flo
     return {'training': 'it was killed', **trained}
   if not run.config['data']['test']:
     return {'training': 'done', **trained}
-  if (workdir / EVALUATIONS).is_dir():
+  if (workdir / RESULTS).is_dir():
     return {'training': 'done', **trained, 'test': _SCORED}
   left = seconds - (time.monotonic() - started)
   log = workdir.with_suffix('.eval.log')
@@ -119,7 +119,7 @@ def train_here(folder: Path, name: str, workdir: Path):
 
   Raises:
     UserError: the run does not exist, or cannot be trained here.
-    Preempted: a signal stopped the run; the next call resumes it.
+    StoppedBySignal: a signal stopped the run; the next call resumes it.
   """
   run = {plan.name: plan for plan in planned_runs(folder)}.get(name)
   if run is None:

@@ -60,7 +60,7 @@ def write_model(folder: Path, run: Run, vocabularies: list[str]):
     sides[side] = joeynmt.side(side, listed, path)
   stacks = {
     name: joeynmt.stack(
-      depth, model.num_heads, model.model_dim, model.ff_dim, 0.0, model.norm
+      depth, model.num_heads, model.model_dim, model.ff_dim, 0.0, model.norm_position
     )
     | {'activation': model.activation}
     for name, depth in (('encoder', model.num_layers), ('decoder', model.decoder_depth))

@@ -45,7 +45,7 @@ class PyTorchTransformer(nn.Module):
       config.ff_dim,
       config.dropout,
       batch_first=True,
-      norm_first=config.norm == 'pre',
+      norm_first=config.norm_position == 'pre',
     )
     if paper_dropout:
       for layer in [*self.transformer.encoder.layers, *self.transformer.decoder.layers]:

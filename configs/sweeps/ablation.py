@@ -15,7 +15,7 @@ def suggest(trial):
     'model.positions': trial.suggest_categorical(
       'positions', ['sinusoidal', 'rotary', 'relative']
     ),
-    'model.norm': trial.suggest_categorical('norm', ['pre', 'post']),
+    'model.norm_position': trial.suggest_categorical('norm_position', ['pre', 'post']),
     'seed': trial.suggest_categorical('seed', [1, 2, 3]),
   }
 

@@ -22,7 +22,7 @@ def suggest(trial):
     'train.label_smoothing': trial.suggest_float(
       'label_smoothing', 0.0, 0.2, step=0.05
     ),
-    'model.norm': trial.suggest_categorical('norm', ['pre', 'post']),
+    'model.norm_position': trial.suggest_categorical('norm_position', ['pre', 'post']),
   }
 
 

@@ -69,11 +69,11 @@ def state(run: Path) -> str:
 def summary(sweep: Sweep) -> str:
   """Returns a human-readable list of trials that have checkpoints here; '' if none were deleted."""
   states = {number: state(run) for number, run in _ended(sweep)}
-  deleted = [number for number, known in states.items() if known == 'deleted']
+  deleted = [number for number, status in states.items() if status == 'deleted']
   if not deleted:
     return ''
   kept = (
-    ', '.join(str(number) for number, known in states.items() if known == 'kept')
+    ', '.join(str(number) for number, status in states.items() if status == 'kept')
     or 'none'
   )
   text = f'the checkpoints of {len(deleted)} trial(s) are deleted; trials that keep them: {kept}'

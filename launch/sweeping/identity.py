@@ -21,15 +21,19 @@ _MAY_DIFFER = (
 
 def sweep_identity(config: Config, space: Space) -> dict[str, Any]:
   """Returns JSON data that identifies a sweep, for a comparison when it continues."""
-  return {'settings': plain_settings(config), 'space': space.text}
+  return {
+    'settings': plain_settings(config),
+    'space': space.text,
+    'objective': space.objective,
+  }
 
 
-def differences(before: Mapping[str, Any], config: Config, space: Space) -> list[str]:
+def differences(earlier: Mapping[str, Any], config: Config, space: Space) -> list[str]:
   """Returns a phrase for each difference from an earlier sweep that would change trials.
 
-  `before` is the earlier sweep's `about`.
+  `earlier` is the earlier sweep's `about`.
   """
-  old = before['settings']
+  old = earlier['settings']
   new = plain_settings(config)
   phrases = [
     f'{name} was {short_repr(old.get(name))}, is now {short_repr(new.get(name))}'
@@ -37,6 +41,6 @@ def differences(before: Mapping[str, Any], config: Config, space: Space) -> list
     if old.get(name) != new.get(name) and name not in _MAY_DIFFER
   ]
   # Comments and layout are ignored.
-  if ast.dump(ast.parse(before['space'])) != ast.dump(ast.parse(space.text)):
+  if ast.dump(ast.parse(earlier['space'])) != ast.dump(ast.parse(space.text)):
     phrases.append('the search space has changed')
   return phrases

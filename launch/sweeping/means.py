@@ -7,10 +7,10 @@ from optuna.trial import TrialState
 
 from launch import tables
 from launch.sweeping.results import exact_cell, rounded_cell
-from launch.sweeping.study import Sweep
+from launch.sweeping.saved import SavedSweep
 
 
-def means(sweep: Sweep, style: str) -> list[list[Any]]:
+def means(sweep: SavedSweep, style: str) -> list[list[Any]]:
   """Returns a header, and one row for each combination of settings other than `seed`.
 
   A row has the settings, the number of complete trials with them, and the mean and standard
@@ -27,7 +27,7 @@ def means(sweep: Sweep, style: str) -> list[list[Any]]:
       values.setdefault(choice, []).append(trial.value)
   show = exact_cell if style == 'csv' else rounded_cell
   last_names = [name.rpartition('.')[2] for name in names]
-  rows = [[*last_names, 'seeds', *tables.column_titles(sweep.space.objective, style)]]
+  rows = [[*last_names, 'seeds', *tables.column_titles(sweep.objective, style)]]
   for choice, of_seeds in values.items():
     settings = json.loads(choice)
     cells = [show(settings.get(name)) for name in names]

@@ -26,7 +26,7 @@ class Study(optuna.Study):
     return [last.number for last in self.records()].index(record)
 
   def requeue_abandoned(self):
-    """Stores each trial again that its worker has abandoned."""
+    """Re-enqueues every trial that its worker has abandoned."""
     for record in filter(is_abandoned, self.records()):
       requeue(self, record)
 

@@ -14,6 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from launch.config_file import config_file, with_settings
 from launch.sweeping import checkpoints
+from launch.sweeping.saved import SavedSweep
 from launch.sweeping.study import TRIALS, Sweep
 from transformer import files
 
@@ -53,7 +54,7 @@ def write(sweep: Sweep, command: str):
       sweep.folder / PAGE,
       page(
         sweep.study,
-        sweep.space.objective,
+        sweep.objective,
         summary(sweep),
         {
           'Trials': align_columns(table(sweep)),
@@ -100,7 +101,7 @@ def page(
       with warnings.catch_warnings():
         warnings.simplefilter('error', UserWarning)
         figure = plot(study, **arguments).update_layout(title=None, margin_t=30)
-      drawn = figure.to_html(
+      content = figure.to_html(
         config=_PLOTS,
         include_plotlyjs=False,
         full_html=False,
@@ -112,12 +113,12 @@ def page(
       RuntimeError,
       UserWarning,
     ) as error:  # There are too few trials.
-      drawn = f'<p>{html.escape(str(error))}</p>'
-    parts.append(f'<h2>{title}</h2>\n{drawn}')
+      content = f'<p>{html.escape(str(error))}</p>'
+    parts.append(f'<h2>{title}</h2>\n{content}')
   return '\n'.join([*parts, '</body>\n</html>\n']).encode('utf-8', 'backslashreplace')
 
 
-def table(sweep: Sweep, exact: bool = False) -> list[list[Any]]:
+def table(sweep: SavedSweep, exact: bool = False) -> list[list[Any]]:
   """Returns a header, and one row per trial in order; the best trial has a star.
 
   Cells are text; if `exact`, numbers with all digits and no star. The column `checkpoints` is
@@ -126,22 +127,22 @@ def table(sweep: Sweep, exact: bool = False) -> list[list[Any]]:
   show = exact_cell if exact else rounded_cell
   trials = sweep.started_trials()
   best = sweep.best()
-  kept = {}
+  states = {}
   names = {}
   for trial in trials:
-    kept[trial.number] = checkpoints.state(sweep.folder / TRIALS / str(trial.number))
+    states[trial.number] = checkpoints.state(sweep.folder / TRIALS / str(trial.number))
     names |= dict.fromkeys(trial.user_attrs.get('settings', {}))
-  if 'deleted' not in kept.values():
-    kept = {}
+  if 'deleted' not in states.values():
+    states = {}
   rows = [
     [
       'trial',
       'state',
-      sweep.space.objective,
+      sweep.objective,
       'step',
       'time',
       *(name.rpartition('.')[2] for name in names),
-      *(['checkpoints'] if kept else []),
+      *(['checkpoints'] if states else []),
       'reason',
     ]
   ]
@@ -163,7 +164,7 @@ def table(sweep: Sweep, exact: bool = False) -> list[list[Any]]:
         show(step),
         '' if seconds is None else str(datetime.timedelta(seconds=round(seconds))),
         *(show(settings.get(name)) for name in names),
-        *([kept[trial.number]] if kept else []),
+        *([states[trial.number]] if states else []),
         attributes.get('reason', ''),
       ]
     )
@@ -193,7 +194,7 @@ def summary(sweep: Sweep) -> str:
   outcome = 'none is complete'
   if best is not None:
     outcome = (
-      f'the best is trial {best.number}, with {sweep.space.objective} '
+      f'the best is trial {best.number}, with {sweep.objective} '
       f'{rounded_cell(best.value)} at step '
       f'{best.user_attrs["step"]}'
     )
@@ -208,7 +209,7 @@ def _best_config(sweep: Sweep, best: FrozenTrial) -> bytes:
     trial.state == TrialState.COMPLETE for trial in sweep.started_trials()
   )
   path = shlex.quote(str(sweep.folder / BEST))
-  objective = sweep.space.objective
+  objective = sweep.objective
   docstring = f"""Trial {best.number} of a sweep, the best of {completed} that are complete.
 
   python train.py --config={path} --workdir=runs/best

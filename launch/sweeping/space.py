@@ -37,7 +37,7 @@ OBJECTIVES = {
 # Keys that change the measurement of a run, not its quality.
 _MEASURE = (
   'data.source',
-  'data.name',
+  'data.tfds_name',
   'data.dir',
   'data.valid',
   'data.source_language',
@@ -52,12 +52,15 @@ _TOKENS = (
   'data.shared_vocabulary',
   'data.source_vocabulary_size',
   'data.source_vocabulary',
+  'data.vocabulary_kind',
+  'data.split_digits',
+  'data.normalization',
+  'data.user_defined_symbols',
   'data.max_length',
   'train.init_from',
   'train.objective_runs',
 )
-# Keys that validation ignores: its search is greedy.
-UNREAD = ('decode.beam_size', 'decode.alpha')
+UNREAD = ('decode.beam_size', 'decode.alpha')  # Validation uses greedy search.
 _NAMES = ('suggest', 'objective', 'pruner', 'sampler')
 _DRAWS = 20
 _FAILED = '%s: suggest(trial) failed: %s'
@@ -112,24 +115,23 @@ def load(filename: str) -> Space:
     ('sampler(seed)', optuna.samplers.BaseSampler, lambda: space.sampler(0)),
   ):
     try:
-      made = make()
+      instance = make()
     except Exception as error:
       raise UserError(
         f'{filename}: {call} failed: {type_and_message(error)}'
       ) from error
-    if not isinstance(made, kind):
+    if not isinstance(instance, kind):
       raise UserError(
         f'{filename}: {call} must return one of optuna.{call.partition("(")[0]}s; got '
-        f'{short_repr(made)}'
+        f'{short_repr(instance)}'
       )
   return space
 
 
-def check(space: Space, config: Config, taken: Collection[str]):
-  """Samples a few trials, so that an error is reported before any trial is trained.
+def check(space: Space, config: Config, overrides: Collection[str]):
+  """Samples a few trials, and raises `UserError` if all are invalid; single ones may fail later.
 
-  If the config is invalid for only some of the trials, this raises no error: those trials fail
-  later. `taken` are the settings of the command line.
+  `overrides` are the settings of the command line.
   """
   if space.objective == 'valid/f1' and not config.train.valid_metric:
     raise UserError(
@@ -153,7 +155,7 @@ def check(space: Space, config: Config, taken: Collection[str]):
     except OSError as error:  # From suggest: this study is in memory.
       raise UserError(_FAILED % (space.filename, type_and_message(error))) from error
     for name in settings:
-      if name in taken:
+      if name in overrides:
         raise UserError(
           f'{space.filename} sets {name} for each trial; remove --config.{name}'
         )
@@ -194,13 +196,13 @@ def sample_settings(space: Space, trial: optuna.trial.Trial) -> dict[str, Any]:
     ) from error
   except Exception as error:
     raise UserError(_FAILED % (space.filename, type_and_message(error))) from error
-  wanted = f"{space.filename}: suggest(trial) must return a dict such as {{'model.dropout': 0.1}}"
+  rule = f"{space.filename}: suggest(trial) must return a dict such as {{'model.dropout': 0.1}}"
   if (
     not isinstance(settings, dict)
     or not settings
     or not all(isinstance(name, str) for name in settings)
   ):
-    raise UserError(f'{wanted}; got {short_repr(settings)}')
+    raise UserError(f'{rule}; got {short_repr(settings)}')
   for name, value in settings.items():
     try:
       coerce(type_of_setting(name), value, f'config.{name}')
@@ -228,8 +230,8 @@ def _check_names(filename: str, defined: dict[str, Any]):
   """Raises `UserError` if `suggest` is missing, or a name is unknown and may be a typo."""
   for name, value in defined.items():
     # An imported name is a module, or an object whose `__module__` is another module.
-    ours = getattr(value, '__module__', defined['__name__']) == defined['__name__']
-    if ours and not (
+    is_local = getattr(value, '__module__', defined['__name__']) == defined['__name__']
+    if is_local and not (
       name in _NAMES or name.startswith('_') or isinstance(value, types.ModuleType)
     ):
       raise UserError(

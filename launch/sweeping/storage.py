@@ -26,6 +26,8 @@ from transformer.errors import UserError, type_and_message
 from transformer.runs.lock import run_lock
 
 JOURNAL = 'journal.log'
+# The study's name in a folder. Optuna's Hyperband also assigns trials to brackets by this name.
+_STUDY = 'sweep'
 CLAIMS = 'claims'
 DATABASE_ERRORS = (sqlalchemy.exc.SQLAlchemyError, StorageInternalError)
 HEARTBEAT_SECONDS = 15
@@ -46,14 +48,14 @@ class JournalLock(JournalFileOpenLock):
 
   def acquire(self) -> bool:
     """Acquires the lock, and repairs the journal."""
-    taken = super().acquire()
+    acquired = super().acquire()
     with self._path.open('rb+') as file:
       size = file.seek(0, os.SEEK_END)
       file.seek(max(0, size - 1))
       if file.read() not in (b'', b'\n'):
         file.seek(0)
         file.truncate(file.read().rfind(b'\n') + 1)
-    return taken
+    return acquired
 
 
 class Database(RDBStorage):
@@ -69,6 +71,16 @@ class Database(RDBStorage):
         self.get_heartbeat_interval(),
         type_and_message(error),
       )
+
+
+def study_name(folder: Path, url: str | None) -> str:
+  """Returns the name of the study of a sweep in a folder, or in the database `url`."""
+  return folder.resolve().name if url else _STUDY
+
+
+def open_trials(folder: Path, url: str | None) -> JournalStorage | Database:
+  """Opens the storage of a sweep; creates it if it does not exist."""
+  return open_database(url) if url else open_journal(folder / JOURNAL)
 
 
 def open_journal(path: Path) -> JournalStorage:

@@ -11,7 +11,6 @@ trial is marked as failed, and Optuna's callback stores it again. This file adds
 """
 
 import contextlib
-import copy
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -25,17 +24,16 @@ from optuna.trial import FrozenTrial, TrialState
 
 from launch.sweeping import identity, storage
 from launch.sweeping.records import Study, Trial, is_abandoned
+from launch.sweeping.saved import SavedSweep
 from launch.sweeping.space import Space
 from transformer.config import Config
 from transformer.errors import UserError
 from transformer.runs import run_directory
 
 TRIALS = 'trials'
-# The study's name in a folder. Optuna's Hyperband also assigns trials to brackets by this name.
-_STUDY = 'sweep'
 
 
-class Sweep:
+class Sweep(SavedSweep):
   """A fixed number of trials, each run by one worker at a time."""
 
   def __init__(
@@ -57,16 +55,14 @@ class Sweep:
       url: a database; the folder's name is the name of the study there.
       keep_best: the number of trials whose checkpoints are kept; None keeps all.
     """
-    self.folder = folder
+    super().__init__(folder, space.objective, num_trials)
     self.space = space
     self.config = config
-    self.num_trials = num_trials
     self.url = url
     self.keep_best = keep_best
-    self.study: Study | None = None
     self._journal = folder / storage.JOURNAL
     self._claims = folder / storage.CLAIMS
-    self._name = folder.resolve().name if url else _STUDY
+    self._name = storage.study_name(folder, url)
     self._place = (
       f'{self._name} in {storage.without_password(url)}' if url else str(folder)
     )
@@ -79,14 +75,14 @@ class Sweep:
         f'{self.folder} holds a sweep without --storage; remove --storage, or choose a different '
         '--workdir'
       )
-    known = self.folder / TRIALS if self.url else self._journal
-    if not known.exists() and not run_directory.is_unused(self.folder):
+    path = self.folder / TRIALS if self.url else self._journal
+    if not path.exists() and not run_directory.is_unused(self.folder):
       raise UserError(
         f'{self.folder} is not empty and holds no sweep; choose a different --workdir'
       )
     self._open(creates=True)
-    for each in (self.folder / TRIALS, self._claims):
-      each.mkdir(exist_ok=True)
+    for folder in (self.folder / TRIALS, self._claims):
+      folder.mkdir(exist_ok=True)
     if 'about' in self.study.user_attrs:
       self._check_same_sweep()
     self.study.set_user_attr('about', identity.sweep_identity(self.config, self.space))
@@ -97,6 +93,7 @@ class Sweep:
         f'--trials={self.num_trials} is fewer than the {ended} that {self._place} has finished; '
         f'pass at least {ended}, or choose a different --workdir'
       )
+    self.study.set_user_attr('num_trials', self.num_trials)
 
   def join(self):
     """Opens a study that another process has created; raises `UserError` if there is none."""
@@ -110,31 +107,6 @@ class Sweep:
         '--worker'
       ) from error
     self._check_same_sweep()
-
-  def started_trials(self) -> list[FrozenTrial]:
-    """Returns the started trials in order, each as its last record.
-
-    Records beyond the last trial are omitted: two machines may add the last one at the same time.
-    """
-    trials = [copy.copy(record) for record in self.study.records()[: self.num_trials]]
-    for number, trial in enumerate(trials):
-      trial.number = number
-    return trials
-
-  def ranked(self) -> list[FrozenTrial]:
-    """Returns the complete trials, best first; ties are broken by the lower number."""
-    complete = [
-      trial for trial in self.started_trials() if trial.state == TrialState.COMPLETE
-    ]
-    return sorted(
-      complete,
-      key=lambda trial: trial.value,
-      reverse=self.space.direction == 'maximize',
-    )
-
-  def best(self) -> FrozenTrial | None:
-    """Returns the complete trial with the best value; None if no trial is complete."""
-    return next(iter(self.ranked()), None)
 
   def num_unfinished(self) -> int:
     """Returns the number of unfinished trials."""
@@ -151,47 +123,43 @@ class Sweep:
     to the next worker.
     """
     number = None
-    gone = False
+    is_taken = False
 
     def objective(trial):
-      nonlocal number, gone
+      nonlocal number, is_taken
       number = self.study.number(trial.number)
       try:
         if not self.url:
-          held.enter_context(storage.claim(self._claims, number))
-        turn.close()
+          claim_stack.enter_context(storage.claim(self._claims, number))
+        turn_stack.close()
         if number >= self.num_trials:
           raise UpdateFinishedTrialError
         self.study.sampler = self._sampler(number)
         trial.set_user_attr('host', socket.gethostname())
         return train(Trial(trial, number))
       except UpdateFinishedTrialError:
-        gone = True
+        is_taken = True
         raise
 
-    with contextlib.ExitStack() as held, contextlib.ExitStack() as turn:
+    with contextlib.ExitStack() as claim_stack, contextlib.ExitStack() as turn_stack:
       if not self.url:
-        turn.enter_context(storage.choice_lock(self._claims))
+        turn_stack.enter_context(storage.choice_lock(self._claims))
       if not self._is_free(socket.gethostname()):
-        turn.close()
+        turn_stack.close()
         if not self._is_free():
           return None
       try:
         self.study.optimize(objective, n_trials=1)
       except BaseException:
         self.study.requeue_abandoned()
-        if not gone:
+        if not is_taken:
           raise
         logging.warning('trial %d: another worker has it', number)
     begun = self.started_trials()
     return begun[number] if number < len(begun) else None
 
   def _open(self, creates: bool = False):
-    opened = (
-      storage.open_database(self.url)
-      if self.url
-      else storage.open_journal(self._journal)
-    )
+    opened = storage.open_trials(self.folder, self.url)
     if creates:
       optuna.create_study(
         storage=opened,
@@ -233,8 +201,8 @@ class Sweep:
       optuna.storages.fail_stale_trials(self.study)
       return
     for number, record in enumerate(self.study.records()):
-      its_host = record.user_attrs.get('host', host)
-      if record.state == TrialState.RUNNING and host in (None, its_host):
+      record_host = record.user_attrs.get('host', host)
+      if record.state == TrialState.RUNNING and host in (None, record_host):
         with contextlib.suppress(UserError), storage.claim(self._claims, number):
           self.study.tell(record.number, state=TrialState.FAIL, skip_if_finished=True)
           self.study.requeue_abandoned()

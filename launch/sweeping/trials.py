@@ -46,7 +46,7 @@ def run_trial(
 
   Raises:
     TrialPruned: the pruner stopped the trial.
-    Preempted: a signal stopped the trial.
+    StoppedBySignal: a signal stopped the trial.
   """
   try:
     settings = trial.user_attrs.get('settings') or space.sample_settings(
@@ -65,25 +65,25 @@ def run_trial(
     trial.number,
     ', '.join(f'{name} {value}' for name, value in settings.items()),
   )
-  evaluations = Evaluations(trial, run, sweep.space.objective, config.train)
+  evaluations = Evaluations(trial, run, sweep.objective, config.train)
   status = EXIT_STATUS
   while status == EXIT_STATUS:  # Another process may have stopped the run.
     _wait_until_free(run, signals)
     status = _train(trial, run, evaluations, children, signals)
     if signals and status:
-      raise child_process.preempted(signals)
+      raise child_process.stopped_by_signal(signals)
   if status:
     return _failed(trial, _reason(status, _tail(run)))
   trial.set_user_attr('commit', read_record(run)['commit'])
   best = best_row(evaluations.rows(), sweep.space)
   if best is None:
-    return _failed(trial, f'{sweep.space.objective} was never a finite number')
+    return _failed(trial, f'{sweep.objective} was never a finite number')
   trial.set_user_attr('step', best['step'])
-  value = best[sweep.space.objective]
+  value = best[sweep.objective]
   logging.info(
     'trial %d: complete, %s %.4g at step %d',
     trial.number,
-    sweep.space.objective,
+    sweep.objective,
     value,
     best['step'],
   )
@@ -127,15 +127,14 @@ class Evaluations:
         raise optuna.TrialPruned
 
 
-def best_row(rows: Sequence[Mapping[str, float]], searched: space.Space):
-  """Returns the evaluation with the best objective; ties in BLEU and F1 are broken by the loss."""
-  objective = searched.objective
+def best_row(rows: Sequence[Mapping[str, float]], search_space: space.Space):
+  """Returns the evaluation with the best objective; ties in a score are broken by the loss."""
+  objective = search_space.objective
   finite = [row for row in rows if not math.isnan(row[objective])]
-  if objective in ('valid/bleu', 'valid/f1'):
+  if objective != 'valid/loss':
     metric = objective.removeprefix('valid/')
     return best_evaluation([{**row, BEST_BY: metric} for row in finite])
-  pick = max if searched.direction == 'maximize' else min
-  return pick(finite, key=lambda row: row[objective], default=None)
+  return min(finite, key=lambda row: row[objective], default=None)
 
 
 def _is_last(rows: Sequence[Mapping[str, float]], train: TrainConfig) -> bool:
@@ -149,7 +148,7 @@ def _wait_until_free(run: Path, signals: Sequence[str]):
   """Waits until no process trains in a directory: after a kill, train.py may need a while to save.
 
   Raises:
-    Preempted: a signal came first.
+    StoppedBySignal: a signal came first.
   """
   while not signals:
     try:
@@ -160,7 +159,7 @@ def _wait_until_free(run: Path, signals: Sequence[str]):
         logging.INFO, 'waiting for another process to leave the run: %s', 60, error
       )
       time.sleep(_POLL_SECONDS)
-  raise child_process.preempted(signals)
+  raise child_process.stopped_by_signal(signals)
 
 
 def _train(
@@ -172,7 +171,7 @@ def _train(
 ) -> int:
   """Runs train.py until it exits or is pruned; returns its exit status."""
   began = time.monotonic()
-  spent = trial.user_attrs.get('seconds', 0.0)
+  earlier_seconds = trial.user_attrs.get('seconds', 0.0)
   command = [
     sys.executable,
     str(ROOT / 'train.py'),
@@ -202,7 +201,7 @@ def _train(
       process.terminate()
     process.wait()  # The next trial may need its memory.
     children.remove(process)
-    trial.set_user_attr('seconds', spent + time.monotonic() - began)
+    trial.set_user_attr('seconds', earlier_seconds + time.monotonic() - began)
 
 
 def _failed(trial: Trial, reason: str) -> float:

@@ -16,7 +16,7 @@ from launch.gpus import visible_gpus
 from launch.sweeping import checkpoints, results
 from launch.sweeping.study import TRIALS, Sweep
 from launch.sweeping.trials import run_trial
-from transformer.errors import Preempted, UserError
+from transformer.errors import StoppedBySignal, UserError
 
 _POLL_SECONDS = 0.5
 # If this many first trials of a worker fail early for the same reason, their settings are not the
@@ -58,7 +58,7 @@ def work(sweep: Sweep, is_slurm_job: bool, command: str):
           f'the same error: {reasons[0]}; fix it, then rerun the command to resume with the '
           'other trials'
         )
-  raise child_process.preempted(signals)
+  raise child_process.stopped_by_signal(signals)
 
 
 def run_workers(sweep: Sweep, commands: Sequence[Sequence[str]], command: str):
@@ -69,7 +69,7 @@ def run_workers(sweep: Sweep, commands: Sequence[Sequence[str]], command: str):
     command: the command that started the sweep, shown on the page.
 
   Raises:
-    Preempted: the workers were asked to stop, and have exited.
+    StoppedBySignal: the workers were asked to stop, and have exited.
     UserError: the workers have exited, and trials are left.
   """
   children: list[subprocess.Popen] = []
@@ -83,13 +83,15 @@ def run_workers(sweep: Sweep, commands: Sequence[Sequence[str]], command: str):
       time.sleep(_POLL_SECONDS)
   checkpoints.delete_all_but_best(sweep)
   results.write(sweep, command)
-  left = f'{sweep.num_unfinished()} of {sweep.num_trials} trials are left'
+  unfinished = f'{sweep.num_unfinished()} of {sweep.num_trials} trials are left'
   if signals:
-    raise Preempted(f'stopped by {signals[0]}, {left}; rerun the command to resume')
+    raise StoppedBySignal(
+      f'stopped by {signals[0]}, {unfinished}; rerun the command to resume'
+    )
   if sweep.num_unfinished():
     statuses = ', '.join(str(child.returncode) for child in children)
     raise UserError(
-      f'all workers ended, with status {statuses}, and {left}; rerun the command to resume'
+      f'all workers ended, with status {statuses}, and {unfinished}; rerun the command to resume'
     )
 
 
@@ -109,10 +111,10 @@ def slurm_job(workdir: Path, workers: int, options: str, command: Sequence[str])
   )
 
 
-def worker_command(arguments: Sequence[str], *more: str) -> list[str]:
+def worker_command(arguments: Sequence[str], *extra: str) -> list[str]:
   """Returns the command line of a worker, given the flags of the sweep."""
   script = Path(__file__).resolve().parents[1] / 'sweep.py'
-  return [sys.executable, str(script), *arguments, *more]
+  return [sys.executable, str(script), *arguments, *extra]
 
 
 def limit_to_share(worker: int, workers: int):
@@ -141,20 +143,22 @@ def share_of_machine(
   return set(_part(worker, workers, sorted(cores))), changes
 
 
-def _part(worker: int, workers: int, things: Sequence) -> Sequence:
-  """Returns the things of one worker; with more workers than things, workers share things."""
-  if workers > len(things):
-    return [things[worker % len(things)]]
-  return things[worker * len(things) // workers : (worker + 1) * len(things) // workers]
+def _part(worker: int, workers: int, devices: Sequence) -> Sequence:
+  """Returns the devices of one worker; with more workers than devices, workers share them."""
+  if workers > len(devices):
+    return [devices[worker % len(devices)]]
+  return devices[
+    worker * len(devices) // workers : (worker + 1) * len(devices) // workers
+  ]
 
 
 def _reason_of_early_failure(trial: FrozenTrial) -> str | None:
   """Returns why train.py failed before an evaluation, digits masked; None if it did not."""
-  known = trial.user_attrs
+  attributes = trial.user_attrs
   if (
     trial.state != TrialState.FAIL
     or trial.intermediate_values
-    or 'seconds' not in known
+    or 'seconds' not in attributes
   ):
     return None
-  return re.sub(r'\d+', '#', known.get('reason', '')) or None
+  return re.sub(r'\d+', '#', attributes.get('reason', '')) or None

@@ -278,7 +278,7 @@ def test_weights_round_trip_as_bfloat16(tmp_path, monkeypatch):
   rounded = jax.tree.map(lambda x: x.astype(jnp.bfloat16).astype(jnp.float32), params)
   again = load_run(found)
   chex.assert_trees_all_equal(jax.device_get(again.params), jax.device_get(rounded))
-  assert again.config == Config.from_dict(run.config) and again.steps == [3]
+  assert again.config == Config.from_dict(run.config) and again.checkpoint_steps == [3]
   assert (found / 'trained' / 'run.json').exists()
   with pytest.raises(UserError, match='exists already'):
     packed_runs.unpack(tmp_path / 'out', tmp_path / 'back')
@@ -341,7 +341,7 @@ def test_packed_runs_are_trained_and_brought_back(tmp_path, folder):
   found = [
     pathlib.Path(place) for place in carry(f'--unpack={out}', f'--runs={tmp_path}/back')
   ]
-  assert [load_run(place).steps for place in found] == [[2], [2]]
+  assert [load_run(place).checkpoint_steps for place in found] == [[2], [2]]
   assert [load_run(place).config.seed for place in found] == [0, 1]
   assert list((found[0] / 'trained' / 'eval').iterdir())
   assert files.read_sealed(found[0] / 'trained' / 'run.json', 'the record')['counts']

@@ -174,7 +174,7 @@ def test_the_script_prints_the_papers_formulas_next_to_the_counts(tmp_path):
     ('--output=plot.xyz', '--output must end in'),
   ],
 )
-def test_user_error_is_one_line(flag, fact):
+def test_user_error_is_a_one_line_message(flag, fact):
   done = script(flag)
   assert done.returncode == 1 and done.stderr.startswith(f'error: {fact}'), done.stderr
   assert done.stderr.count('\n') == 1

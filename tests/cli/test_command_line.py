@@ -126,7 +126,7 @@ def test_errors_that_are_not_bugs_end_without_a_traceback(raised, status, line):
   ('ending', 'status'),
   [
     ('pass', 0),
-    ('raise Preempted("stopped")', 75),
+    ('raise StoppedBySignal("stopped")', 75),
     ('raise KeyboardInterrupt("stopped")', 130),
   ],
 )
@@ -135,7 +135,7 @@ def test_a_signal_after_the_end_changes_no_status(ending, status, number):
   """It comes while libraries clean up."""
   ended, _, err = run_code(f"""
 import atexit, os, signal, time
-from transformer.errors import Preempted
+from transformer.errors import StoppedBySignal
 atexit.register(lambda: os.kill(os.getpid(), signal.{number}))
 def main(_):
   {ending}""")

@@ -45,9 +45,9 @@ BLOCKS = {
 # By what the block has in it: the file that runs it instead, and by which words.
 ELSEWHERE = {
   'bash launch/quickstart.sh': ('.ci/run', 'bash launch/quickstart.sh "$folder/run"'),
-  'transformer.tools.prepare': (
-    'tests/tools/test_prepare.py',  # Downloads.
-    "'-m', 'transformer.tools.prepare'",
+  'transformer.tools.download': (
+    'tests/tools/test_download.py',  # Downloads.
+    "'-m', 'transformer.tools.download'",
   ),
   'attention-train': ('tests/test_package.py', "['attention-train', "),
   'launch/table3.py': ('tests/launch/test_table3.py', "start_command('launch.table3')"),

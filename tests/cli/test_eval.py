@@ -73,7 +73,9 @@ FILE, BOTH = (
     ('stray', "argument 'stray'"),
   ],
 )
-def test_user_error_in_scoring_is_one_line(evaluate, folder, trained, flags, fact):
+def test_user_error_in_scoring_is_a_one_line_message(
+  evaluate, folder, trained, flags, fact
+):
   before = (folder / 'test.de').read_bytes()
   message = evaluate.rejects(
     f'--workdir={trained}', *flags.format(folder=folder).split()

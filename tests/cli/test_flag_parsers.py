@@ -60,8 +60,10 @@ def test_lists_may_have_commas_or_be_tuples(text, wanted):
 
 
 def test_lists_of_numbers():
-  config = settings_of('--config.data.train=x,y', '--config.data.train_weights=1,0.5')
-  assert (config.data.train, config.data.train_weights) == (('x', 'y'), (1.0, 0.5))
+  config = settings_of(
+    '--config.data.train=x,y', '--config.data.passes_per_epoch=1,0.5'
+  )
+  assert (config.data.train, config.data.passes_per_epoch) == (('x', 'y'), (1.0, 0.5))
   config = settings_of(
     '--config.data.train=x,y',
     '--config.data.valid',
@@ -121,16 +123,20 @@ def test_of_each_key_the_last_flag_counts(tmp_path, place):
 @pytest.mark.parametrize('nothing', ['', '()', '[]', 'None'])
 def test_a_list_can_be_emptied(nothing):
   config = settings_of(
-    '--config.data.train_weights=2',
+    '--config.data.passes_per_epoch=2',
     '--config.train.trackers=my:tracker',
     '--config.data.user_defined_symbols=<a>',
     *(
       f'--config.{key}={nothing}'
-      for key in ('data.train_weights', 'train.trackers', 'data.user_defined_symbols')
+      for key in (
+        'data.passes_per_epoch',
+        'train.trackers',
+        'data.user_defined_symbols',
+      )
     ),
   )
   assert (
-    config.data.train_weights,
+    config.data.passes_per_epoch,
     config.train.trackers,
     config.data.user_defined_symbols,
   ) == (

@@ -183,12 +183,15 @@ def test_processes_start_from_another_runs_parameters(folder, whole, tmp_path):
   ('arguments', 'fact'),
   [
     (['--processes=0', '--', '--workdir=x'], '--processes must be at least 1; got 0'),
-    (['--devices=-1', '--', '--workdir=x'], '--devices must be at least 1; got -1'),
+    (
+      ['--cpu_devices=-1', '--', '--workdir=x'],
+      '--cpu_devices must be at least 1; got -1',
+    ),
     (['--processes=2'], 'the arguments of train.py must follow --'),
     (['--', '--config.train.step=3'], 'did you mean config.train.steps?'),
   ],
 )
-def test_user_error_is_one_line(launch, arguments, fact):
+def test_user_error_is_a_one_line_message(launch, arguments, fact):
   assert fact in launch.rejects(*arguments)
 
 
@@ -255,5 +258,5 @@ def test_distributed_without_other_processes_is_rejected(train, folder, tmp_path
   message = train.rejects(
     f'--config={folder}/tiny.py', f'--workdir={tmp_path}/run', '--distributed'
   )
-  assert '--distributed found no description of the processes' in message
+  assert '--distributed could not find the number of processes' in message
   assert 'launch/local.py' in message and not (tmp_path / 'run').exists()

@@ -60,16 +60,20 @@ from transformer.runs.loading import load_run
       ['all training pairs were dropped', 'data.max_length'],
     ),
     (
-      ['--config.data.train_weights=(0.01,)'],
-      ['data.train_weights', 'a weight of 0.01 takes none of 6 rows (12 pairs)'],
+      ['--config.data.passes_per_epoch=(0.01,)'],
+      ['data.passes_per_epoch', '0.01 takes none of 6 rows (12 pairs)'],
     ),
     (['--config.data.vocabulary_size=30000'], ['vocabulary_size=30000', 'at most']),
     (
-      ['--config.data.source=tfds', '--config.data.name=wmt14_tranlate'],
+      ['--config.data.source=tfds', '--config.data.tfds_name=wmt14_tranlate'],
       ['wmt14_tranlate is not prepared in ', 'docs/data.md'],
     ),
     (['--config.train.init_from=/nowhere'], ['/nowhere holds no run']),
     (['--nonsense=3'], ["Unknown command line flag 'nonsense'"]),
+    (
+      ['--train.steps=5'],
+      ["Unknown command line flag 'train.steps'", 'pass --config.train.steps'],
+    ),
     (['stray'], ["unexpected argument 'stray'"]),
     (['--config'], ['Missing value for flag --config']),
   ],
@@ -256,7 +260,7 @@ def test_a_check_reports_and_writes_nothing(train, folder, trained, tmp_path):
       ),
       ('large', 'data.vocabulary_size=9000', 'is too large for the training text'),
       ('no pair', 'data.max_length=4', 'all training pairs were dropped'),
-      ('weights', 'data.train_weights=0.001', 'must take at least one row'),
+      ('weights', 'data.passes_per_epoch=0.001', 'must take at least one row'),
       ('no run', 'train.init_from=/nowhere', '/nowhere holds no run'),
       ('no weights', 'train.init_from={folder}/begun', 'holds no checkpoint'),
       (

@@ -130,4 +130,4 @@ def test_a_run_that_names_another_to_start_from_does_not_read_it(
   copied, change_settings
 ):
   change_settings(copied, train__init_from='/nowhere')
-  assert load_run(copied).steps == [2]
+  assert load_run(copied).checkpoint_steps == [2]

@@ -63,11 +63,11 @@ def test_the_papers_config_trains_and_scores_its_data_set(
     name: value for name, value in flatten(settings).items() if name not in smaller
   }
   paper = {
-    'data.name': 'wmt14_translate/de-en',
+    'data.tfds_name': 'wmt14_translate/de-en',
     'data.source_language': 'en',
     'data.target_language': 'de',
     'model.dropout': 0.1,
-    'model.norm': 'post',
+    'model.norm_position': 'post',
     'optimizer.schedule': 'noam',
     'optimizer.warmup_steps': 4000,
     'train.label_smoothing': 0.1,

@@ -41,13 +41,13 @@ TEXT = {'source': 'text', 'dir': 'somewhere'}
       for names in ('', (), ('a', ''), ('a', 'b', 'a'))
     ),
     *(
-      ({'train_weights': weights}, 'one above 0; got')
+      ({'passes_per_epoch': weights}, 'one above 0; got')
       for weights in ((1.0, 2.0), (0.0,), (float('inf'),), (float('nan'),))
     ),
     *(
-      ({'train': ('a', 'b'), 'train_weights': weights}, fact)
+      ({'train': ('a', 'b'), 'passes_per_epoch': weights}, fact)
       for weights, fact in (
-        ((1.0,), 'one weight per corpus of data.train, all at least 0'),
+        ((1.0,), 'one number per corpus of data.train, all at least 0'),
         ((1.0, -1.0), 'one above 0; got (1.0, -1.0)'),
       )
     ),
@@ -105,13 +105,13 @@ def test_invalid_settings_are_rejected(changes, message):
 @pytest.mark.parametrize(
   'changes',
   [
-    {**TEXT, 'name': ''},
+    {**TEXT, 'tfds_name': ''},
     {**TEXT, 'source': 'm:Trees'},
     {'max_length': 2},
     {'vocabulary_size': SMALLEST_VOCABULARY},
-    {'train': ('a', 'b'), 'train_weights': (0.001, 7.0)},
+    {'train': ('a', 'b'), 'passes_per_epoch': (0.001, 7.0)},
     {'user_defined_symbols': ('<a>', '\u2581a', '</s', '<0x4>', 'a,b', '"')},
-    {'train': ('a', 'b'), 'train_weights': (0.0, 1.0)},
+    {'train': ('a', 'b'), 'passes_per_epoch': (0.0, 1.0)},
   ],
 )
 def test_values_within_the_bounds_are_accepted(changes):

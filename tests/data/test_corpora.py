@@ -9,7 +9,7 @@ from tests.sentences import MIXED_WORDS
 from transformer.data import corpora as corpora_module
 from transformer.data.batches.augmentation import replace_sentences
 from transformer.data.config import DataConfig
-from transformer.data.corpora import encode_corpora, open_corpora
+from transformer.data.corpora import make_run_batches, open_corpora
 from transformer.data.text.sources import open_corpus
 from transformer.data.vocabulary.vocabulary import Vocabulary
 
@@ -78,7 +78,9 @@ def config_of(folder, **changes) -> DataConfig:
 
 
 def encode(config, vocabulary, seed=0):
-  return encode_corpora(config, open_corpora(config), vocabulary, 5 * MAX_LENGTH, seed)
+  return make_run_batches(
+    config, open_corpora(config), vocabulary, 5 * MAX_LENGTH, seed
+  )
 
 
 def pairs_in(batches):
@@ -230,7 +232,7 @@ def test_weights_reach_the_corpus_that_they_are_for(folder, vocabulary):
     ((1.0, 3.0), 82),
     ((), 48),
   ):
-    batches = encode(config_of(folder, train_weights=weights), vocabulary).batches
+    batches = encode(config_of(folder, passes_per_epoch=weights), vocabulary).batches
     assert pairs_in(epoch(batches)) == pairs
 
 

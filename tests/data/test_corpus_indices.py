@@ -61,17 +61,18 @@ def shorter(data, vocabulary):
 
 def corpora_of(batch, vocabulary) -> list[set[str]]:
   """Returns the corpora of each row by the letters of its targets; compares the numbers."""
-  found = [set() for _ in batch.corpora]
+  found = [set() for _ in batch.corpus_ids]
   assert (
-    batch.corpora.shape == batch.target_tokens.shape and batch.corpora.dtype == np.int32
+    batch.corpus_ids.shape == batch.target_tokens.shape
+    and batch.corpus_ids.dtype == np.int32
   )
-  assert not batch.corpora[batch.target_segments == 0].any()
+  assert not batch.corpus_ids[batch.target_segments == 0].any()
   for row, segments in enumerate(batch.target_segments):
     for segment in range(1, segments.max() + 1):
       here = segments == segment
       letters = set(vocabulary.decode(batch.target_tokens[row, here])) - {' '}
       (name,) = [name for name, own in LETTERS.items() if letters <= set(own)]
-      assert set(batch.corpora[row, here]) == {list(LETTERS).index(name)}
+      assert set(batch.corpus_ids[row, here]) == {list(LETTERS).index(name)}
       found[row].add(name)
   return found
 
@@ -91,8 +92,8 @@ def rows_in(batches, steps, vocabulary) -> list[set[str]]:
   'mixture',
   [
     {},
-    {'train_weights': (1.0, 1.0, 0.5, 1.0)},
-    {'train_weights': (0.0, 1.0, 2.0, 0.0)},
+    {'passes_per_epoch': (1.0, 1.0, 0.5, 1.0)},
+    {'passes_per_epoch': (0.0, 1.0, 2.0, 0.0)},
   ],
   ids=str,
 )
@@ -103,7 +104,7 @@ def test_a_position_has_the_place_of_its_corpus_in_data_train(
   config = config_of(folder, train=tuple(LETTERS), **mixture, **changed)
   batches = encode(config, vocabulary).batches
   found = rows_in(batches, range(STEPS), vocabulary)
-  weights = dict(zip(config.train, config.weights, strict=True))
+  weights = dict(zip(config.train, config.corpus_passes, strict=True))
   assert set.union(*found) == {
     name for name in LETTERS if weights[name] and name != 'long'
   }
@@ -127,4 +128,4 @@ def test_a_batch_of_one_corpus_has_no_numbers(folder, vocabulary, changed):
     *alone.valid_batches.values(),
     *mixed.valid_batches.values(),
   ):
-    assert batch.corpora is None and 'corpora' not in batch.arrays()
+    assert batch.corpus_ids is None and 'corpus_ids' not in batch.arrays()

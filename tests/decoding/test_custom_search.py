@@ -56,7 +56,9 @@ def nothing(*_):
     (('my_searches:diverse', 1.0, 2.0), '1.0, 2.0) cannot be built: TypeError'),
   ],
 )
-def test_user_error_is_one_line_that_names_the_search(doc_plugins, search, fact):
+def test_user_error_is_a_one_line_message_that_names_the_search(
+  doc_plugins, search, fact
+):
   with pytest.raises(UserError) as caught:
     translate(search, ['the cat'])
   assert fact in str(caught.value) and '\n' not in str(caught.value), caught.value

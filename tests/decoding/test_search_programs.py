@@ -19,7 +19,8 @@ from transformer.training.mesh import replicated, sentence_mesh
 B, S, N, LONGEST = 5, 11, 23, 29
 CONFIG = DecodeOptions(beam_size=3, nbest=3, max_extra_length=13, batch_size=B)
 MODEL = Transformer(
-  ModelConfig(num_layers=1, model_dim=14, ff_dim=22, num_heads=2, norm='pre'), N
+  ModelConfig(num_layers=1, model_dim=14, ff_dim=22, num_heads=2, norm_position='pre'),
+  N,
 )
 
 

@@ -22,7 +22,9 @@ TEXT = EvalSet('test', ['a b c d'], [['w x y z']])
 def result(folder, *runs, text=TEXT, more=MappingProxyType({}), **decode):
   """Returns a result of runs, each a folder and its steps."""
   members = [
-    types.SimpleNamespace(workdir=folder / name, steps=steps, config=Config())
+    types.SimpleNamespace(
+      workdir=folder / name, checkpoint_steps=steps, config=Config()
+    )
     for name, *steps in runs
   ]
   decoding = DecodeOptions(seed=3, **decode)

@@ -166,7 +166,7 @@ def bad_metrics(total):
 
 
 def test_skipped_batches_do_not_fill_the_disk(tmp_path):
-  mixed = make_batch(0)._replace(corpora=make_batch(0).target_segments)
+  mixed = make_batch(0)._replace(corpus_ids=make_batch(0).target_segments)
   for number in range(1, 14):
     assert not check_finite_step(tmp_path, 1, number, mixed, bad_metrics(number))
   assert len(list((tmp_path / 'bad_batches').iterdir())) == 10

@@ -7,7 +7,7 @@ import pytest
 
 from tests.data.test_corpora import text, write
 from transformer.config import Config
-from transformer.data.corpora import encode_corpora, open_corpora
+from transformer.data.corpora import make_run_batches, open_corpora
 from transformer.data.vocabulary import vocabularies
 from transformer.errors import UserError
 from transformer.experiment.train_loop import train_run
@@ -59,7 +59,7 @@ def test_the_example_of_the_page_logs_the_loss_of_each_corpus(folder, tmp_path):
   config = config_of(folder)
   train_run(config, tmp_path)
   vocabulary = vocabularies.load(tmp_path, read_record(tmp_path)['data'])
-  encoded = encode_corpora(
+  encoded = make_run_batches(
     config.data,
     open_corpora(config.data),
     vocabulary,
@@ -74,7 +74,7 @@ def test_the_example_of_the_page_logs_the_loss_of_each_corpus(folder, tmp_path):
   for line in lines:
     numbers = np.concatenate(
       [
-        batch.corpora[batch.target_segments > 0]
+        batch.corpus_ids[batch.target_segments > 0]
         for batch in batches[line['step'] - 2 : line['step']]
       ]
     )

@@ -10,7 +10,7 @@ import pytest
 from tests.experiment import tiny_runs
 from tests.experiment.tiny_runs import final_state, rows_of, size_of, steps_in
 from tests.tiny_training import NumberedBatches, TinyValidation
-from transformer.errors import Preempted
+from transformer.errors import StoppedBySignal
 from transformer.system.signals import Signals
 
 
@@ -83,7 +83,7 @@ def test_a_signal_saves_the_step_in_progress(
   default_signal_handlers, model, whole, tmp_path, number, step
 ):
   with pytest.raises(
-    Preempted, match=rf'stopped by {number.name} after step {step} \(saved'
+    StoppedBySignal, match=rf'stopped by {number.name} after step {step} \(saved'
   ):
     run(model, tmp_path, batches=Signalled(step - 1, number))
   assert steps_in(tmp_path / 'checkpoints')[-1] == step
@@ -102,7 +102,7 @@ def test_an_interrupted_evaluation_is_repeated(
     evaluation,
     1,
   ):  # A second signal during the same evaluation changes nothing.
-    with pytest.raises(Preempted, match='stopped by SIGTERM'):
+    with pytest.raises(StoppedBySignal, match='stopped by SIGTERM'):
       run(model, tmp_path, at_score=number)
     assert not [
       row for row in rows_of(tmp_path) if row['step'] == step and 'valid/bleu' in row
@@ -117,7 +117,7 @@ def test_a_kill_after_a_repeated_evaluation_writes_no_line_twice(model, tmp_path
   # Parameters grow, so no later evaluation is better than the first and is saved.
   regular = {'checkpoint_every': 100, 'steps': 11, 'eval_every': 5, 'rising': False}
   run(model, tmp_path / 'whole', **regular)
-  with pytest.raises(Preempted, match='stopped by SIGTERM'):
+  with pytest.raises(StoppedBySignal, match='stopped by SIGTERM'):
     run(model, tmp_path / 'parts', at_score=2, **regular)
   with pytest.raises(InterruptedError):
     run(model, tmp_path / 'parts', fatal=10, **regular)
@@ -145,7 +145,7 @@ def test_a_run_that_ends_where_a_signal_stopped_it_is_evaluated_and_saved(
     'checkpoint_every': 100,
     'rising': fewer.get('rising', True),
   }
-  with pytest.raises(Preempted, match='after step 7'):
+  with pytest.raises(StoppedBySignal, match='after step 7'):
     run(model, tmp_path, batches=Signalled(6), **start)
   outcome = run(model, tmp_path, **start | fewer)
   assert outcome.did_train and outcome.step == 7
@@ -157,8 +157,8 @@ def test_a_run_that_ends_where_a_signal_stopped_it_is_evaluated_and_saved(
 
 def test_a_signal_before_the_first_step_saves_nothing(model, tmp_path):
   with Signals() as signals:
-    with contextlib.suppress(Preempted):  # Finalizers swallow exceptions too.
+    with contextlib.suppress(StoppedBySignal):  # Finalizers swallow exceptions too.
       os.kill(os.getpid(), signal.SIGTERM)
-    with pytest.raises(Preempted, match='stopped by SIGTERM; rerun the command'):
+    with pytest.raises(StoppedBySignal, match='stopped by SIGTERM; rerun the command'):
       tiny_runs.run(model, tmp_path, signals=signals)
   assert steps_in(tmp_path / 'checkpoints') == []

@@ -14,7 +14,7 @@ from tests.experiment.test_run_logger import evaluated, logging_to
 from tests.experiment.tiny_runs import final_state, rows_of, run
 from transformer import plugins
 from transformer.config import Config
-from transformer.errors import Preempted, UserError
+from transformer.errors import StoppedBySignal, UserError
 from transformer.experiment.preparation import check_run
 from transformer.experiment.tensorboard import TENSORBOARD
 from transformer.experiment.trackers import Sample, Trackers
@@ -93,8 +93,11 @@ def test_a_tracker_receives_lines_and_samples_in_order(tmp_path):
 
 
 def test_a_tracker_knows_why_a_run_stops(tmp_path):
-  stop = Preempted('stopped')
-  with pytest.raises(Preempted), logging_to(tmp_path, trackers=(path_of(Memory),)):
+  stop = StoppedBySignal('stopped')
+  with (
+    pytest.raises(StoppedBySignal),
+    logging_to(tmp_path, trackers=(path_of(Memory),)),
+  ):
     raise stop
   assert RECORDED[-1] == ('close', stop)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from launch import child_process
-from transformer.errors import Preempted
+from transformer.errors import StoppedBySignal
 from transformer.system.signals import EXIT_STATUS, SIGNALS
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ from transformer import errors
 from launch import child_process
 try:
   child_process.run([sys.executable, '-c', {CHILD!r}])
-except errors.Preempted as stop:
+except errors.StoppedBySignal as stop:
   print(stop, flush=True)
 """
 
@@ -67,7 +67,9 @@ def test_a_signal_between_or_after_children_stops_the_command(
   before = [signal.getsignal(each) for each in SIGNALS]
   for child in (False, True):
     with (
-      pytest.raises(Preempted, match=f'stopped by {number.name}; rerun the command'),
+      pytest.raises(
+        StoppedBySignal, match=f'stopped by {number.name}; rerun the command'
+      ),
       child_process.stop_on_signal(),
     ):
       if child:
@@ -80,5 +82,5 @@ def test_the_exit_status_is_returned_and_handlers_are_restored():
   before = [signal.getsignal(number) for number in SIGNALS]
   assert child_process.run([sys.executable, '-c', 'raise SystemExit(3)']) == 3
   assert [signal.getsignal(number) for number in SIGNALS] == before
-  with pytest.raises(Preempted, match='command was stopped; rerun the command'):
+  with pytest.raises(StoppedBySignal, match='command was stopped; rerun the command'):
     child_process.run([sys.executable, '-c', f'raise SystemExit({EXIT_STATUS})'])

@@ -10,7 +10,7 @@ def test_every_config_round_trips_through_its_file(tmp_path):
   settings = {
     'model.key_dim': 7,
     'data.train': ('a "b" \\', 'c'),
-    'data.train_weights': (0.5, 1.0),
+    'data.passes_per_epoch': (0.5, 1.0),
     'optimizer.clip_norm': 2.5,
     'model.tie_output': False,
     'seed': 3,

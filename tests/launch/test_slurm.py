@@ -178,7 +178,7 @@ def test_the_gpus_of_a_job_are_counted_where_its_options_tell(options, gpus):
     ),
   ],
 )
-def test_user_error_is_one_line_before_a_job_is_asked_for(
+def test_user_error_is_a_one_line_message_before_a_job_is_asked_for(
   launch, tmp_path, flags, train, fact
 ):
   (tmp_path / 'flags').write_text(f'--workdir={tmp_path}/run\n')

@@ -34,7 +34,7 @@ from transformer.errors import UserError
     ),
   ],
 )
-def test_a_database_that_cannot_be_used_is_one_line(
+def test_a_database_that_cannot_be_used_is_a_one_line_error(
   launch, folder, tmp_path, url, facts
 ):
   (tmp_path / 'space.py').write_text(GOOD)

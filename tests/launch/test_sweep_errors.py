@@ -80,7 +80,7 @@ def returning(value):
     (GOOD + 'def sampler(): pass', [], ['sampler(seed) failed: TypeError']),
     (
       returning(
-        "{'data.train_weights': trial.suggest_categorical('weights', [(1.0,), (2.0,)])}"
+        "{'data.passes_per_epoch': trial.suggest_categorical('weights', [(1.0,), (2.0,)])}"
       ),
       [],
       ['Choices for a categorical distribution should be', 'let suggest sample a name'],
@@ -113,13 +113,18 @@ def returning(value):
       ['use greedy search, so decode.alpha has no effect'],
     ),
     (
+      returning({'data.split_digits': True}) + 'objective = "valid/loss"',
+      [],
+      ['valid/loss is the loss per token, and data.split_digits changes the tokens'],
+    ),
+    (
       returning({'data.vocabulary_size': 300}) + 'objective = "valid/loss"',
       [],
       ['valid/loss is the loss per token, and data.vocabulary_size changes the tokens'],
     ),
   ],
 )
-def test_user_error_is_one_line_before_anything_is_started(
+def test_user_error_is_a_one_line_message_before_anything_is_started(
   launch, folder, tmp_path, text, flags, facts
 ):
   (tmp_path / 'space.py').write_text(text)

@@ -7,7 +7,7 @@ import pytest
 
 from launch.sweeping import results, storage
 from tests.launch.sweep_sandbox import GOOD
-from transformer.errors import Preempted, UserError
+from transformer.errors import StoppedBySignal, UserError
 from transformer.runs.lock import run_lock
 
 
@@ -113,7 +113,7 @@ def test_the_settings_of_a_trial_do_not_depend_on_interruptions(begin, tmp_path)
       raise kind
     return value
 
-  for kind in (Killed, UserError, Preempted):
+  for kind in (Killed, UserError, StoppedBySignal):
     with pytest.raises(kind):
       run(begin(number=14), end)
   assert begin(number=14).num_unfinished() == 2

@@ -97,7 +97,7 @@ def test_every_row_is_the_papers_on_the_data_that_is_given(
     assert settings.train.label_smoothing == paper.train.label_smoothing
     assert settings.train.steps * 100_000 == 700 * paper.train.steps
     assert (settings.data.train, settings.data.dir) == (('x', 'y'), 'a b')
-    assert (settings.model.norm, settings.model.dtype) == ('pre', 'bfloat16')
+    assert (settings.model.norm_position, settings.model.dtype) == ('pre', 'bfloat16')
     assert workdir == tmp_path / 'sweep' / row
     assert evaluate[2:] == [
       f'--workdir={workdir}',
@@ -143,7 +143,7 @@ def test_every_row_is_the_papers_on_the_data_that_is_given(
     (['--workdir='], ['--workdir= is empty']),
   ],
 )
-def test_user_error_is_one_line_before_anything_is_started(
+def test_user_error_is_a_one_line_message_before_anything_is_started(
   launch, folder, tmp_path, arguments, facts
 ):
   # --dry_run, so that an undetected error does not train twenty rows.

@@ -38,6 +38,21 @@ def test_special_characters_are_escaped(tmp_path):
   ]
 
 
+def test_numbers_are_right_aligned_and_empty_columns_are_omitted():
+  rows = [
+    ['trial', 'bleu', 'norm', 'time', 'reason'],
+    ['0', '1.50 ± 0.10', 'post', '0:02:08', ''],
+    ['1 *', 'infinite', 'pre', None, None],
+  ]
+  latex_lines = tables.format_table(rows, 'latex').splitlines()
+  assert latex_lines[0] == r'\begin{tabular}{rrlr}'
+  head, marks, *_ = tables.format_table(rows, 'markdown').splitlines()
+  assert cells_of(head) == ['trial', 'bleu', 'norm', 'time']
+  ends = [cell[-1] for cell in cells_of(marks)]
+  assert ends == [':', ':', '-', ':']
+  assert tables.format_table(rows, 'csv').splitlines()[0].endswith(',time,reason')
+
+
 def sweep_over_seeds(begin):
   """Returns a sweep of two values of dropout with three seeds each, of which one trial fails."""
   space = GOOD.replace('0.0, 0.5)}', "0.0, 0.5), 'seed': trial.number}")
@@ -106,7 +121,7 @@ def result(seed, perplexity, bleu, **differs):
     'settings': {
       'seed': seed,
       'model.num_layers': 3,
-      'model.norm': 'post',
+      'model.norm_position': 'post',
       'optimizer.schedule': 'noam',
       'train.tokens_per_batch': 2048,
       'data.vocabulary_size': 4000,
@@ -174,6 +189,50 @@ def test_seeds_of_a_row_are_joined(launch, folder, tmp_path):
   assert (row['seeds'], row['PPL'], row['BLEU']) == ('2', '16.5', '24.5')
   page = (tmp_path / 'table3.md').read_text('utf-8').splitlines()
   assert ' 2 | 16.50 ± 0.71 | ' in page[-1] and ' 24.50 ± 0.71 ' in page[-1]
+
+
+@pytest.fixture(scope='module')
+def launch_sweep(start_command):
+  yield from start_command('launch.sweep')
+
+
+@pytest.mark.parametrize('flags', [[], ['--format=csv'], ['--mean_over_seeds']])
+def test_a_saved_sweep_prints_its_table_without_other_flags(
+  begin, launch_sweep, tmp_path, flags
+):
+  sweep = sweep_over_seeds(begin)
+  flags = [f'--workdir={tmp_path}/sweep', *flags]
+  status, out, err = launch_sweep(*flags)
+  assert status == 0, err
+  if '--mean_over_seeds' in flags:
+    assert '22.08 ± 2.788' in out
+  elif '--format=csv' in flags:
+    expected = tables.format_table(table(sweep, exact=True), 'csv')
+    assert out.strip() == expected
+  else:
+    assert len(sweep_sandbox.rows_of(out)[1]) == 7 and ' 5 *' in out
+
+
+def test_a_table_without_a_readable_sweep_is_a_one_line_error(
+  begin, launch_sweep, tmp_path
+):
+  (tmp_path / 'empty').mkdir()
+  message = launch_sweep.rejects(f'--workdir={tmp_path}/empty', '--format=latex')
+  assert message.startswith(f'{tmp_path}/empty is not the directory of a sweep ')
+  assert not any((tmp_path / 'empty').iterdir())
+  message = launch_sweep.rejects(
+    f'--workdir={tmp_path}/none', f'--storage=sqlite:///{tmp_path}/trials.db'
+  )
+  assert message.startswith(f'{tmp_path}/none is not the directory of a sweep ')
+  # Whoever forgets a flag when a sweep is to continue still gets told so.
+  message = launch_sweep.rejects(f'--workdir={tmp_path}/empty', '--trials=3')
+  assert message.startswith('a flag is missing; ')
+  study = begin().study
+  about = study.user_attrs['about']
+  del about['objective']
+  study.set_user_attr('about', about)
+  message = launch_sweep.rejects(f'--workdir={tmp_path}/sweep')
+  assert 'all its flags' in message and 'an earlier version' in message
 
 
 SEEDS = """

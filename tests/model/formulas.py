@@ -97,7 +97,7 @@ def block(config, p, x, memory=None, bias=0.0, memory_bias=0.0):
     del sublayers['cross_attention']
   for name, sublayer in sublayers.items():
     norm = p[f'{name}_residual']['layer_norm']
-    if config.norm == 'pre':
+    if config.norm_position == 'pre':
       x = x + sublayer(layer_norm(x, norm))
     else:
       x = layer_norm(x + sublayer(x), norm)
@@ -116,7 +116,7 @@ def stack(config, params, name, x, source_bias=0.0, *memory):
     x = block(
       config, params[f'{name}_{number}'], x, *memory, bias=bias, memory_bias=source_bias
     )
-  return layer_norm(x, params[f'{name}_norm']) if config.norm == 'pre' else x
+  return layer_norm(x, params[f'{name}_norm']) if config.norm_position == 'pre' else x
 
 
 def embed(config, params, side, tokens):

@@ -9,7 +9,7 @@ from transformer.model.attention_weights import attention_weights
 
 
 def test_the_weights_of_a_query_sum_to_one_over_the_allowed_keys(batch):
-  tiny = build(norm='pre', num_layers=1, decoder_layers=2)
+  tiny = build(norm_position='pre', num_layers=1, decoder_layers=2)
   weights = jax.jit(lambda params: attention_weights(tiny.model, params, *batch))(
     tiny.params
   )

@@ -139,7 +139,10 @@ def test_a_row_of_table_3_is_the_papers_model(row):
     settings.train.label_smoothing,
     settings.train.steps,
   ) == (layers, d, f, h, k, v, dropout, smoothing, steps)
-  assert (c.positions, c.norm) == ('learned' if positions else 'sinusoidal', 'post')
+  assert (c.positions, c.norm_position) == (
+    'learned' if positions else 'sinusoidal',
+    'post',
+  )
   found = count(c, settings.data.vocabulary_size)
   assert found == by_hand(37_000, layers, d, f, h, k, v, positions=positions)
   if millions:
@@ -153,7 +156,7 @@ def test_a_row_of_table_3_is_the_papers_model(row):
 def test_the_modern_model_has_the_size_of_the_base_model():
   settings = Config.from_dict(modern.get_config().to_dict())
   c, d, f = settings.model, 512, 1360
-  assert (c.norm, c.rms_norm, c.query_key_norm, c.positions, c.activation) == (
+  assert (c.norm_position, c.rms_norm, c.query_key_norm, c.positions, c.activation) == (
     'pre',
     True,
     True,
@@ -188,7 +191,7 @@ def test_there_is_no_other_row_of_table_3():
     ({'tie_output': False}, {'output'}),
     ({'output_bias': True}, {'output_bias'}),
     (
-      {'norm': 'pre', 'positions': 'learned'},
+      {'norm_position': 'pre', 'positions': 'learned'},
       {'encoder_norm', 'decoder_norm', 'source_position', 'target_position'},
     ),
   ],

@@ -43,8 +43,8 @@ def cached_logits(model, params, batch, steps=5):
   def apply(*given, method):
     return model.apply({'params': params}, *given, method=method)
 
-  source, state = jax.jit(lambda *given: apply(*given, 1, method='start'))(*batch[:3])
-  source, state = plain_arrays((source, grow_state(state, steps)))
+  state, source = jax.jit(lambda *given: apply(*given, 1, method='start'))(*batch[:3])
+  state, source = plain_arrays((grow_state(state, steps), source))
   step = jax.jit(lambda *given: apply(*given, method='step'))
   logits = []
   for index in range(steps):
@@ -111,7 +111,7 @@ def test_the_settings_of_a_model_reach_its_parameters(doc_plugins):
 
 
 def test_attention_as_a_function_computes_what_the_default_does(batch, monkeypatch):
-  tiny = build(norm='pre')
+  tiny = build(norm_position='pre')
   own = Transformer(
     dataclasses.replace(
       tiny.model.config, attention='transformer.ops.attention:dot_product_attention'
@@ -159,7 +159,7 @@ def none(*_):
     ({'attention': 'no_module:f'}, 'the attention no_module:f cannot be imported'),
   ],
 )
-def test_user_error_is_one_line_that_names_the_part(changes, fact):
+def test_user_error_is_a_one_line_message_that_names_the_part(changes, fact):
   with pytest.raises(UserError) as caught:
     model_of(**changes)
   assert fact in str(caught.value), caught.value

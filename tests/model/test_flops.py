@@ -7,7 +7,7 @@ import pytest
 
 from tests.model.conftest import SIZES, N
 from transformer.model.config import ModelConfig
-from transformer.model.flops import train_flops, train_flops_per_token
+from transformer.model.flops import train_flops_per_token, transformer_flops_per_token
 from transformer.model.transformer import Transformer
 
 
@@ -23,7 +23,7 @@ def of_a_row(model, source_length, target_length):
   'changed',
   [
     {},
-    {'norm': 'pre', 'decoder_layers': 3},
+    {'norm_position': 'pre', 'decoder_layers': 3},
     {'tie_output': False},
     {'activation': 'swiglu'},
     {'output_bias': True},
@@ -47,7 +47,7 @@ def test_every_weight_matrix_is_counted_for_the_tokens_that_it_multiplies(change
         target + leaf.size * (not from_source),
       )
   # The output projection, tied or not; an embedding look-up has no FLOPs.
-  assert train_flops(config, N) == (6 * source, 6 * (target + 13 * N))
+  assert transformer_flops_per_token(config, N) == (6 * source, 6 * (target + 13 * N))
 
 
 @pytest.mark.long(but=('changed1',))
@@ -81,7 +81,9 @@ def test_a_training_step_has_the_flops_that_xla_counts(
   without_attention = rows * sum(
     flops * length
     for flops, length in zip(
-      train_flops(config, vocabulary), (source_length, target_length), strict=True
+      transformer_flops_per_token(config, vocabulary),
+      (source_length, target_length),
+      strict=True,
     )
   )
   assert counted - formula < 0.8 * (formula - without_attention)
@@ -92,7 +94,7 @@ def test_attention_has_a_product_for_each_query_and_key_of_every_layer():
     num_layers=3, decoder_layers=5, model_dim=13, num_heads=2, key_dim=7, value_dim=11
   )
   source, target = 17, 19
-  of_source, of_target = train_flops(config, N)
+  of_source, of_target = transformer_flops_per_token(config, N)
   products = 3 * source * source + 5 * target * target + 5 * target * source
   assert of_a_row(Transformer(config, N), source, target) == pytest.approx(
     of_source * source + of_target * target + 6 * products * 2 * (7 + 11)

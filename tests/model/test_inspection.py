@@ -22,8 +22,13 @@ from transformer.ops.positions import sinusoidal_positions
 from transformer.training.objective import cross_entropy, model_inputs
 
 FORMS = [
-  {'norm': 'post'},
-  {'norm': 'pre', 'remat': True, 'share_embeddings': False, 'output_bias': True},
+  {'norm_position': 'post'},
+  {
+    'norm_position': 'pre',
+    'remat': True,
+    'share_embeddings': False,
+    'output_bias': True,
+  },
 ]
 forms = pytest.mark.parametrize('changes', FORMS, ids=['post', 'pre'])
 

@@ -116,12 +116,12 @@ def check_dropped(noisy, calm):
 
 
 def test_dropout_is_of_what_a_sublayer_adds_and_of_embeddings_with_their_positions():
-  module, x = Residual(config(norm='pre')), normal(B, T, D)
+  module, x = Residual(config(norm_position='pre')), normal(B, T, D)
   variables = module.init(jax.random.key(0), x, jnp.ones_like, deterministic=True)
   check_dropped(
     module.apply(variables, x, jnp.ones_like, **NOISY) - x, jnp.ones_like(x)
   )
-  module = Residual(config(norm='post'))
+  module = Residual(config(norm_position='post'))
   np.testing.assert_array_equal(
     *(
       module.apply(variables, x, jnp.zeros_like, **more)

@@ -19,7 +19,7 @@ def test_activations_are_16_bit_and_all_else_is_float32(batch, variant):
   assert {leaf.dtype for leaf in jax.tree.leaves(tiny.params)} == {jnp.dtype('float32')}
   x, logits = tiny.forward(tiny.params, *batch)
   assert (x.dtype, logits.dtype) == (jnp.bfloat16, jnp.float32)
-  _, state = tiny.model.apply({'params': tiny.params}, *batch[:3], W, method='start')
+  state, _ = tiny.model.apply({'params': tiny.params}, *batch[:3], W, method='start')
   assert {leaf.dtype for leaf in jax.tree.leaves(state.caches)} == {
     jnp.dtype('bfloat16')
   }

@@ -50,7 +50,7 @@ def test_the_gradient_of_an_encoder_is_the_same_with_dropout():
 def test_a_deep_model_needs_less_than_half_the_memory():
   batch = make_batch(0, rows=8)
   sizes = []
-  for model in twins(num_layers=4, model_dim=16, ff_dim=64, norm='pre'):
+  for model in twins(num_layers=4, model_dim=16, ff_dim=64, norm_position='pre'):
 
     def loss(params, key, model=model):
       return cross_entropy(0.1).loss(model, params, batch, key)['loss']

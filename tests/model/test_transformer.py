@@ -15,10 +15,10 @@ from transformer.model import layers
 from transformer.model.transformer import Transformer
 from transformer.ops import attention
 
-VARIANTS = [{'norm': 'post'}, {'norm': 'pre', 'positions': 'learned'}]
+VARIANTS = [{'norm_position': 'post'}, {'norm_position': 'pre', 'positions': 'learned'}]
 UNTIED = {'share_embeddings': False, 'tie_output': False}
 MODERN = {
-  'norm': 'pre',
+  'norm_position': 'pre',
   'rms_norm': True,
   'activation': 'swiglu',
   'query_key_norm': True,
@@ -90,7 +90,7 @@ def test_permuting_the_source_with_its_positions_permutes_its_encoding(variant):
 @pytest.mark.parametrize('positions', ['learned', 'rotary', 'relative'])
 def test_other_positions_are_their_formulas(batch, positions):
   check_logits_of_figure_1(
-    build(positions=positions, norm='pre', key_dim=8, num_layers=1), batch
+    build(positions=positions, norm_position='pre', key_dim=8, num_layers=1), batch
   )
 
 

@@ -184,13 +184,19 @@ def test_the_fused_kernel_keeps_the_reference_contract(monkeypatch, leading, mas
     assert not np.any(gradients[0][..., EMPTY, :, :])
 
 
+@pytest.mark.parametrize('with_bias', [False, True])
 @pytest.mark.parametrize('leading', [(2, 3), ()])
 def test_a_projection_of_an_empty_query_is_the_projection_of_zeros(
-  monkeypatch, leading
+  monkeypatch, leading, with_bias
 ):
   monkeypatch.setattr(jax.nn, 'dot_product_attention', kernel_on_a_cpu)
   *given, mask = arrays(leading, value_dim=K)
   rng = np.random.default_rng(4)
+  restrictions = (mask,)
+  if with_bias:  # One head of a query may attend to nothing.
+    bias_HTS = np.zeros((H, *mask.shape[-2:]), np.float32)
+    bias_HTS[0, 1] = -np.inf
+    restrictions = mask, jnp.asarray(bias_HTS)
   kernel = jnp.asarray(rng.normal(size=(H, K, 2)), jnp.float32)
   bias = jnp.asarray(rng.normal(size=2), jnp.float32)
 
@@ -200,11 +206,13 @@ def test_a_projection_of_an_empty_query_is_the_projection_of_zeros(
 
   def fused(*given):
     *qkv, kernel, bias = given
-    return fused_attention(*qkv, mask, project=lambda x: project(x, kernel, bias))
+    return fused_attention(
+      *qkv, *restrictions, project=lambda x: project(x, kernel, bias)
+    )
 
   def reference(*given):
     *qkv, kernel, bias = given
-    return project(dot_product_attention(*qkv, mask), kernel, bias)
+    return project(dot_product_attention(*qkv, *restrictions), kernel, bias)
 
   def run(attend):
     def total(*given):

@@ -87,18 +87,21 @@ def test_an_interrupted_checkpoint_does_not_count_and_is_replaced(tmp_path):
   save(tmp_path, (1, 2, 3), keep=2)
   checkpoints = CheckpointWriter(tmp_path, keep=2)
   for step in (4, 5):
-    checkpoints.save(state_of(step), history_of((1,)), interrupted=True)
+    checkpoints.save(state_of(step), history_of((1,)), eval_pending=True)
     checkpoints.wait()
-    assert names_in(tmp_path) == {'2', '3', str(step)} and checkpoints.is_interrupted(
-      step
-    )
+    assert names_in(tmp_path) == {
+      '2',
+      '3',
+      str(step),
+    } and checkpoints.is_eval_pending(step)
   checkpoints.close()
   assert looked_at(
-    tmp_path, lambda opened: opened.is_interrupted(5) and not opened.is_interrupted(3)
+    tmp_path,
+    lambda opened: opened.is_eval_pending(5) and not opened.is_eval_pending(3),
   )
   save(tmp_path, (5,), keep=2)
   assert names_in(tmp_path) == {'3', '5'}
-  assert not looked_at(tmp_path, lambda opened: opened.is_interrupted(5))
+  assert not looked_at(tmp_path, lambda opened: opened.is_eval_pending(5))
 
 
 @pytest.mark.parametrize('when', ['starting', 'writing'])
@@ -107,7 +110,7 @@ def test_an_interrupted_checkpoint_stays_until_the_finished_one_is_written(
 ):
   directory = tmp_path / 'checkpoints'
   with contextlib.closing(CheckpointWriter(directory, keep=1)) as checkpoints:
-    checkpoints.save(state_of(4), history_of(()), interrupted=True)
+    checkpoints.save(state_of(4), history_of(()), eval_pending=True)
 
   def full(*_, **__):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -121,11 +124,11 @@ def test_an_interrupted_checkpoint_stays_until_the_finished_one_is_written(
     )
     save(directory, (4,), keep=1)
   with contextlib.closing(CheckpointWriter(directory, keep=1)) as checkpoints:
-    assert checkpoints.latest_intact() == 4 and checkpoints.is_interrupted(4)
+    assert checkpoints.latest_intact() == 4 and checkpoints.is_eval_pending(4)
     chex.assert_trees_all_equal(checkpoints.restore(4, LIKE), state_of(4))
   save(directory, (4,), keep=1)
   assert names_in(directory) == {'4'}
-  assert not looked_at(directory, lambda opened: opened.is_interrupted(4))
+  assert not looked_at(directory, lambda opened: opened.is_eval_pending(4))
 
 
 def test_a_missing_best_checkpoint_is_not_replaced_by_the_second_best(directory):
@@ -138,7 +141,7 @@ def test_a_missing_best_checkpoint_is_not_replaced_by_the_second_best(directory)
 
 
 @pytest.mark.parametrize('when', ['before', 'after'])
-def test_a_failure_around_sealing_is_one_line_and_loses_only_that_checkpoint(
+def test_a_failure_around_sealing_is_a_one_line_error_and_loses_only_that_checkpoint(
   tmp_path, monkeypatch, when, warnings
 ):
   """`keep` is 1, so that the checkpoint before would be lost if it were deleted too early."""

@@ -70,13 +70,13 @@ def test_the_chosen_checkpoint_and_the_latest_before_it_are_averaged(
     ('2', 1, [2]),
   ):
     run = load_run(tmp_path, which, average)
-    assert run.steps == steps
+    assert run.checkpoint_steps == steps
     chex.assert_trees_all_close(
       jax.device_get(run.params),
       jax.tree.map(lambda leaf, steps=steps: leaf * (sum(steps) / len(steps)), params),
       rtol=1e-6,
     )
-  assert load_to_host(tmp_path).steps == [
+  assert load_to_host(tmp_path).checkpoint_steps == [
     3
   ]  # What another run starts from, or learns from.
   with pytest.raises(

@@ -33,7 +33,7 @@ def test_a_jaxlib_that_computes_wrongly_is_rejected_before_anything_is_written(
 @pytest.mark.parametrize(
   'error', [AssertionError(), RuntimeError("Unknown backend\n'x'")]
 )
-def test_a_platform_that_is_not_there_is_one_line(monkeypatch, error):
+def test_a_platform_that_is_not_there_is_a_one_line_error(monkeypatch, error):
   def fail():
     raise error
 

@@ -117,9 +117,9 @@ class NotReordered(Transformer):
   """Forgets to say that its lineage is of hypotheses."""
 
   def start(self, *source):
-    source, state = super().start(*source)
+    state, source = super().start(*source)
     lineage = dataclasses.replace(state.lineage_BWT, per_hypothesis=False)
-    return source, state._replace(lineage_BWT=lineage)
+    return state._replace(lineage_BWT=lineage), source
 
 
 class Late(Transformer):

@@ -63,6 +63,36 @@ def test_a_broken_model_fails_with_one_sentence_under_plain_pytest(tmp_path):
 
 
 @pytest.mark.parametrize(
+  ('arguments', 'facts'),
+  [
+    (
+      [
+        '--config=configs/quickstart.py',
+        '--config.model.module=("my_models:Gru", {"hidden": 5})',
+      ],
+      ['my_models:Gru', "'hidden': 5", ' norm_position=pre'],
+    ),
+    (
+      ['--config=configs/modern.py', '--config.model.positions=relative'],
+      ["this project's Transformer", ' positions=relative', ' activation=swiglu'],
+    ),
+  ],
+)
+def test_the_first_line_names_the_model_and_its_settings(
+  doc_plugins, tmp_path, arguments, facts
+):
+  # The checks themselves take a minute.
+  (tmp_path / 'pytest.py').write_text('def main(_):\n  print("checks")\n')
+  arguments[0] = arguments[0].replace('configs', f'{ROOT}/configs')
+  paths = f'{tmp_path}:{ROOT}:{doc_plugins}'
+  done = start(tmp_path, '-m', 'transformer.testing', *arguments, PYTHONPATH=paths)
+  assert done.returncode == 0, done.stderr
+  first, *others = done.stdout.splitlines()
+  assert others == ['checks']
+  assert all(fact in first for fact in facts), first
+
+
+@pytest.mark.parametrize(
   ('arguments', 'fact'),
   [
     (['--model=nowhere:Model'], 'nowhere:Model cannot be imported'),
@@ -77,13 +107,13 @@ def test_a_broken_model_fails_with_one_sentence_under_plain_pytest(tmp_path):
     ),
   ],
 )
-def test_user_error_is_one_line(tmp_path, arguments, fact):
+def test_user_error_is_a_one_line_message(tmp_path, arguments, fact):
   done = start(tmp_path, '-m', 'transformer.testing', *arguments)
   assert (done.returncode, done.stdout) == (1, '')
   assert fact in done.stderr and done.stderr.count('\n') == 1
 
 
-def test_without_pytest_the_command_is_one_line(tmp_path):
+def test_without_pytest_the_command_is_a_one_line_error(tmp_path):
   hidden = (
     'import importlib.util, runpy, sys; find = importlib.util.find_spec\n'
     'importlib.util.find_spec = lambda name, *more: None if name == "pytest" '

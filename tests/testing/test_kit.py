@@ -131,6 +131,6 @@ def test_a_model_of_a_config_has_small_sizes_its_heads_and_its_own_settings():
     ('tests.testing.sizes:dict', 'dict'),
   ],
 )
-def test_a_model_that_cannot_be_built_is_one_line(text, fact):
+def test_a_model_that_cannot_be_built_is_a_one_line_error(text, fact):
   with pytest.raises(UserError, match=fact):
     load(text)

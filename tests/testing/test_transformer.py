@@ -10,10 +10,10 @@ from transformer.model.transformer import Transformer
 from transformer.testing.checks import CHECKS
 from transformer.testing.model_under_test import ModelUnderTest
 
-ROTARY = {'norm': 'pre', 'positions': 'rotary', 'key_dim': 8}
+ROTARY = {'norm_position': 'pre', 'positions': 'rotary', 'key_dim': 8}
 VARIANTS = {
-  'post': {'norm': 'post'},
-  'learned': {'norm': 'pre', 'positions': 'learned'},
+  'post': {'norm_position': 'post'},
+  'learned': {'norm_position': 'pre', 'positions': 'learned'},
   'modern': {
     **ROTARY,
     'rms_norm': True,

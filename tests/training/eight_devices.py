@@ -42,7 +42,7 @@ STEPS = 3
 # Every width that the rules split is a multiple of eight.
 MODEL = Transformer(
   ModelConfig(
-    num_layers=1, model_dim=64, ff_dim=88, num_heads=8, dropout=0.2, norm='pre'
+    num_layers=1, model_dim=64, ff_dim=88, num_heads=8, dropout=0.2, norm_position='pre'
   ),
   VOCABULARY + 1,
 )

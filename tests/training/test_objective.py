@@ -149,8 +149,10 @@ def with_corpora(model, params, batch, dropout_key=None, **more):
   sums = cross_entropy(0.0).loss(model, params, batch, dropout_key, **more)
   doubled, halves_BT = duplicate_batch(batch)
   for number in range(3):
-    sums[f'tokens/{number}'] = jnp.sum(token_weights(batch) * (batch.corpora == number))
-    sums[f'halves/{number}'] = jnp.sum(halves_BT * (doubled.corpora == number))
+    sums[f'tokens/{number}'] = jnp.sum(
+      token_weights(batch) * (batch.corpus_ids == number)
+    )
+    sums[f'halves/{number}'] = jnp.sum(halves_BT * (doubled.corpus_ids == number))
   return sums
 
 
@@ -169,7 +171,7 @@ def test_an_objective_sees_the_corpora_of_a_mixture(devices, num_microbatches):
   segments = plain.target_segments * (rows % 3 > 0)
   batch = plain._replace(
     target_segments=segments,
-    corpora=np.where(segments > 0, rows % 2 + (segments == 2), 0).astype(np.int32),
+    corpus_ids=np.where(segments > 0, rows % 2 + (segments == 2), 0).astype(np.int32),
   )
   state, metrics = step(setup.first_state(), batch)
   for name in ('tokens', 'halves'):
@@ -196,7 +198,7 @@ def test_an_objective_sees_the_corpora_of_a_mixture(devices, num_microbatches):
     ((f'{__name__}:of_a_row',), r'got loss of shape \(3,\)'),
   ],
 )
-def test_user_error_in_an_objective_is_one_line(doc_plugins, objective, fact):
+def test_user_error_in_an_objective_is_a_one_line_message(doc_plugins, objective, fact):
   with pytest.raises(UserError, match=fact) as caught:
     check_sums(make_objective(settings(*objective), None).loss())
   assert '\n' not in str(caught.value)

@@ -231,6 +231,13 @@ def test_the_examples_of_the_page_are_a_trapezoid_and_lion(doc_plugins):
   np.testing.assert_allclose(updates['a'], [0.25, -0.25])
 
 
+def test_a_custom_schedule_may_have_keyword_arguments():
+  settings = OptimizerConfig(schedule=('my_optimizers:trapezoid', {'share': 0.3}))
+  assert Config(optimizer=settings).plugin_kinds == {
+    'my_optimizers:trapezoid': 'schedule'
+  }
+
+
 def test_the_example_of_frozen_parameters_changes_only_the_others(
   doc_plugins, params, gradients
 ):
@@ -314,7 +321,9 @@ def pairs(optimizer, *_):
     ),
   ],
 )
-def test_user_error_is_one_line_that_names_the_part(doc_plugins, settings, fact):
+def test_user_error_is_a_one_line_message_that_names_the_part(
+  doc_plugins, settings, fact
+):
   with pytest.raises(UserError, match=fact) as caught:
     config = Config(optimizer=OptimizerConfig(**settings)).optimizer
     make_optimizer(config, make_schedule(config, 7, 10)).init({})

@@ -38,7 +38,7 @@ class ConfigFile(flags.ArgumentParser):
   """Parses PATH or PATH:ARGUMENT; returns the config that the file's `get_config` returns."""
 
   def parse(self, argument: str) -> ConfigDict:
-    path, *more = argument.split(':', 1)
+    path, *arguments = argument.split(':', 1)
     if not os.path.isfile(path):
       raise UserError(
         f'there is no config file {path}; the current folder is {os.getcwd()}; pass the path of '
@@ -46,7 +46,7 @@ class ConfigFile(flags.ArgumentParser):
       )
     with plugins.as_user_error(f'the config {argument} cannot be loaded'):
       get_config = runpy.run_path(path).get('get_config')
-      config = get_config and get_config(*more)
+      config = get_config and get_config(*arguments)
     if not isinstance(config, ConfigDict):
       raise UserError(
         f'{path} must define get_config(), which returns an '
@@ -59,12 +59,12 @@ class _WholeNumber(flags.IntegerParser):
   """Parses an integer, such as 1000 or 1e3, or the None of an optional setting."""
 
   def convert(self, argument: Any) -> int | None:
-    number = _value(argument)
-    if isinstance(number, float) and number.is_integer():
-      number = int(number)
-    if number is not None and type(number) is not int:
+    value = _value(argument)
+    if isinstance(value, float) and value.is_integer():
+      value = int(value)
+    if value is not None and type(value) is not int:
       raise ValueError('expected an integer, such as 1000 or 1e3')
-    return number
+    return value
 
 
 class _OneOrSeveral(flags.ArgumentParser):
@@ -85,7 +85,7 @@ class _OneOrSeveral(flags.ArgumentParser):
 class _Several(_OneOrSeveral):
   """Parses the same values into a tuple; an empty value and None become ().
 
-  It is not a `TupleParser`, whose repeated flags accumulate: of each key, the last flag counts.
+  It is not a `TupleParser`, whose repeated flags accumulate: for each key, the last flag wins.
   """
 
   def parse(self, argument: Any) -> tuple:

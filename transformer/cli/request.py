@@ -52,11 +52,11 @@ class Request:
   options: dict = dataclasses.field(default_factory=dict)
 
   @classmethod
-  def from_flags(cls, holders: Iterable, **more: Any) -> 'Request':
+  def from_flags(cls, holders: Iterable, **extra: Any) -> 'Request':
     """Returns a request with the flags that were set, and with further fields by name."""
-    given = shared_flags.explicit_values(*holders)
-    options = {name: given.pop(name) for name in DECODE_OPTIONS if name in given}
-    return cls(**given, **more, options=options)
+    values = shared_flags.explicit_values(*holders)
+    options = {name: values.pop(name) for name in DECODE_OPTIONS if name in values}
+    return cls(**values, **extra, options=options)
 
   def __post_init__(self):
     if not self.workdir:
@@ -134,7 +134,7 @@ class Request:
 
 
 def check_output(
-  output: str | None, read: Iterable, workdir: str = '', flag: str = 'output'
+  output: str | None, inputs: Iterable, workdir: str = '', flag: str = 'output'
 ):
   """Raises `UserError` if an output cannot be written, or would overwrite an input."""
   if output and output != '-':
@@ -143,7 +143,7 @@ def check_output(
     record = (
       [Path(workdir, name) for name in run_directory.RECORD_FILES] if workdir else []
     )
-    outputs.check_not_input(flag, path, [*filter(None, read), *record])
+    outputs.check_not_input(flag, path, [*filter(None, inputs), *record])
 
 
 def resolve_splits(data: DataConfig, names: Sequence[str], output: str) -> list[str]:
@@ -152,9 +152,9 @@ def resolve_splits(data: DataConfig, names: Sequence[str], output: str) -> list[
   `test`, `valid` and `train` stand for the names that the data has for them. Raises `UserError` if
   the output would overwrite a file of the splits.
   """
-  known = {'test': data.test, **data.valid_sets, 'train': data.train[0]}
+  aliases = {'test': data.test, **data.valid_sets, 'train': data.train[0]}
   splits = dict.fromkeys(
-    known.get(name, name) for name in list(filter(None, names)) or ['test']
+    aliases.get(name, name) for name in list(filter(None, names)) or ['test']
   )
   if not all(splits):
     raise UserError(

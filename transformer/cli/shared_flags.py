@@ -41,7 +41,7 @@ _FLAGS = {
   'workdir': (_STRING, 'The directory of the run.'),
   'split': (
     _LIST,
-    'The split: test, valid, train, or splits or file prefixes of the dataset (default: test).',
+    'Comma-separated splits: test, valid, train, TFDS splits or file prefixes (default: test).',
   ),
   'source': (_STRING, 'A file to translate, or - for standard input.'),
   'reference': (
@@ -64,11 +64,11 @@ _FLAGS = {
   ),
   'search': (
     _PLUGIN,
-    "The search: default, or MODULE:FUNCTION (default: the run's setting).",
+    "The search: MODULE:FUNCTION, or `default`, greedy or beam (default: the run's setting).",
   ),
   'sample': (
     _BOOL,
-    'Sample a translation of each sentence, or with --beam_size=W the best of W samples.',
+    'Sample instead of searching; with --beam_size=W, draw W samples and return the best one.',
   ),
   'temperature': (
     _FLOAT,
@@ -104,7 +104,7 @@ _FLAGS = {
   'data_dir': (_STRING, 'The folder of the dataset, if it has moved.'),
   'checkpoint': (
     _STRING,
-    'best, latest, a step or, in eval.py, all of them in turn.',
+    '`best`, `latest` or a step; eval.py also accepts `all`, to score every checkpoint.',
   ),
   'average': (
     _INTEGER,

@@ -19,17 +19,19 @@ from transformer.trained_run import TrainedRun
 _BATCHES_TOGETHER = 16
 
 
-def as_lines(answers: Sequence[Translation], nbest: int, first: int = 0) -> list[str]:
+def as_lines(
+  translations: Sequence[Translation], nbest: int, first: int = 0
+) -> list[str]:
   """Returns translations as lines; with `nbest` above 1, as lines of n-best lists.
 
   Such a line is `number ||| text ||| score`; sentences are numbered from `first`.
   """
   if nbest == 1:
-    return [answer.text for answer in answers]
+    return [translation.text for translation in translations]
   return [
-    f'{number} ||| {text} ||| {score:.6f}'
-    for number, answer in enumerate(answers, first)
-    for text, score in answer.nbest
+    f'{index} ||| {text} ||| {score:.6f}'
+    for index, translation in enumerate(translations, first)
+    for text, score in translation.nbest
   ]
 
 
@@ -55,18 +57,18 @@ def translate_stdin(run: TrainedRun, decoding: DecodeOptions):
   """
   if sys.stdin.isatty() and sys.stdout.isatty():
     print(
-      f'{run.workdir}, step {run.steps[-1]}: type a line to translate it; Ctrl-D ends'
+      f'{run.workdir}, step {run.checkpoint_steps[-1]}: type a line to translate it; Ctrl-D ends'
     )
     decoding = dataclasses.replace(decoding, batch_size=1)
     lines = _typed_lines()
   else:
     lines = iterate_lines(open(0, 'rb', closefd=False), 'standard input')  # noqa: SIM115
   together = decoding.batch_size * _BATCHES_TOGETHER if decoding.batch_size > 1 else 1
-  number = 0
-  while some := list(itertools.islice(lines, together)):
-    answers = run.translations(some, decoding, offset=number)
-    write_lines(as_lines(answers, decoding.nbest, number), '-')
-    number += len(some)
+  offset = 0
+  while batch := list(itertools.islice(lines, together)):
+    translations = run.translations(batch, decoding, offset=offset)
+    write_lines(as_lines(translations, decoding.nbest, offset), '-')
+    offset += len(batch)
 
 
 def _typed_lines() -> Iterator[str]:

@@ -25,11 +25,11 @@ def translate_and_score(
   decoding: DecodeOptions,
   custom_metrics: Sequence[CustomMetric] = (),
   constraint: Constraint = UNCONSTRAINED,
-  **more: Sequence[str],
+  **lines: Sequence[str],
 ) -> tuple:
   """Translates a text and writes the requested output; scores it if it has references.
 
-  `more` distinguishes the result from others, like `lines` in `results.metadata`.
+  `lines` distinguishes the result from others, like `lines` in `results.metadata`.
 
   Returns:
     The translations; and the result with its row for `print_table`, or None without references.
@@ -41,26 +41,26 @@ def translate_and_score(
   """
   result = None
   if eval_set.references:
-    content = results.metadata(eval_set, run.members, decoding, **more)
-    default = Path(request.workdir, run_directory.EVALUATIONS)
+    content = results.metadata(eval_set, run.members, decoding, **lines)
+    default = Path(request.workdir, run_directory.RESULTS)
     folder = files.as_path(request.results or default)
     outputs.check_folder('results', folder)
     result = results.new_result(folder, content)
   started = time.perf_counter()
-  answers = run.translations(eval_set.sources, decoding, constraint=constraint)
+  translations = run.translations(eval_set.sources, decoding, constraint=constraint)
   seconds = time.perf_counter() - started
   scored = None
   output = request.output or ('' if result else '-')
   try:
     if output:
-      write_lines(as_lines(answers, decoding.nbest), output)
+      write_lines(as_lines(translations, decoding.nbest), output)
   finally:  # Translations are scored even if the disk has no space for them.
     if result:
       stages = report.evaluate(
-        eval_set, answers, seconds, decoding.bleu_tokenize, custom_metrics
+        eval_set, translations, seconds, decoding.bleu_tokenize, custom_metrics
       )
       # If translations go to standard output, print scores to standard error.
       stream = sys.stderr if output == '-' else sys.stdout
       scored = result, report.write_and_print(result, stages, stream)
-      report.show_examples(eval_set, answers, request.examples, stream)
-  return answers, scored
+      report.show_examples(eval_set, translations, request.examples, stream)
+  return translations, scored

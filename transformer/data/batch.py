@@ -13,10 +13,10 @@ class Batch(NamedTuple):
   """Packed rows of several sentence pairs each; all arrays are int32 [row, length].
 
   The pairs of a row have segment ids 1, 2, … on both sides; segment 0 is padding. Positions
-  restart from 0 in each sentence. Sentences end with `EOS_ID`. They have no BOS, because the
-  model shifts the target.
+  restart from 0 in each sentence. Sentences end with `EOS_ID`. They have no BOS;
+  `training.objective.model_inputs` shifts the target.
 
-  `corpora` holds, for each target position, the index in `data.train` of the pair's corpus; 0 at
+  `corpus_ids` holds, for each target position, the index in `data.train` of the pair's corpus; 0 at
   padding. It is None if no corpora are mixed: in training on one corpus, in validation, and in
   the result of `run.batch`.
   """
@@ -27,13 +27,13 @@ class Batch(NamedTuple):
   target_tokens: np.ndarray
   target_segments: np.ndarray
   target_positions: np.ndarray
-  corpora: np.ndarray | None = None
+  corpus_ids: np.ndarray | None = None
 
   def arrays(self) -> dict:
-    """Returns the arrays by name, without `corpora` if it is None."""
+    """Returns the arrays by name, without `corpus_ids` if it is None."""
     arrays = self._asdict()
-    if self.corpora is None:
-      del arrays['corpora']
+    if self.corpus_ids is None:
+      del arrays['corpus_ids']
     return arrays
 
 
@@ -49,8 +49,10 @@ def check_batch(batch: Any):
   shapes = [array.shape for array in arrays]
   source = batch.source_tokens.shape
   target = batch.target_tokens.shape
-  wanted = [source] * 3 + [target] * (len(arrays) - 3)
-  if shapes != wanted or len(source) != 2 or len(target) != 2 or source[0] != target[0]:
+  expected = [source] * 3 + [target] * (len(arrays) - 3)
+  if (
+    shapes != expected or len(source) != 2 or len(target) != 2 or source[0] != target[0]
+  ):
     raise UserError(
       f'the arrays of a batch must have shapes [row, length], with one length for '
       f'the source and one for the target; got {short_repr(shapes)}'

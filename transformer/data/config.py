@@ -30,11 +30,11 @@ class DataConfig:
   Attributes:
     source: `tfds` for a TensorFlow Datasets translation dataset, `text` for a pair of line-aligned
       UTF-8 files per split, or MODULE:CLASS for a custom source, see docs/plugins.md.
-    name: the TFDS name of the dataset, such as `wmt14_translate/de-en`; unused for text.
+    tfds_name: the TFDS name of the dataset, such as `wmt14_translate/de-en`; unused for text.
     dir: the folder of the dataset or of the text files. Empty is TFDS's default folder.
     train: the corpora to train on: TFDS splits, prefixes of text files, or splits of a custom
       source. Text files are named `{dir}/{prefix}.{language}`.
-    train_weights: for each corpus, how many times an epoch uses it; 0.5 uses half of the corpus,
+    passes_per_epoch: how many times an epoch uses each corpus; 0.5 uses half of the corpus,
       and the other half in the next epoch; 0 skips the corpus. Empty uses each corpus once.
     valid: the validation split or prefix, or several, such as `('news', 'talks')`. Metrics of the
       first are named `valid/bleu` and so on, and select the best checkpoint unless `train.best_by`
@@ -61,7 +61,7 @@ class DataConfig:
       `('<name>',)`; with U+2581 first, `▁<name>`, only after a space or at the start.
     max_length: maximum tokens per sentence, EOS included; also target positions per row of a
       batch.
-    max_length_ratio: maximum ratio, at least 1, of the lengths of a training pair's two sides in
+    max_length_ratio: maximum ratio of the longer to the shorter side of a training pair, in
       tokens, EOS included. Pairs above it are dropped and counted; 0 drops none.
     augmentations: custom functions that change training sentences at each use, such as
       noise in sources or BPE-dropout. They are applied in order; each is MODULE:FUNCTION, or a
@@ -69,10 +69,10 @@ class DataConfig:
   """
 
   source: str = 'tfds'
-  name: str = 'wmt14_translate/fr-en'
+  tfds_name: str = 'wmt14_translate/fr-en'
   dir: str = ''
   train: tuple[str, ...] = ('train',)
-  train_weights: tuple[float, ...] = ()
+  passes_per_epoch: tuple[float, ...] = ()
   valid: str | tuple[str, ...] = 'validation'
   test: str = 'test'
   source_language: str = 'en'
@@ -96,17 +96,17 @@ class DataConfig:
     if isinstance(self.valid, str):
       return {'valid': self.valid}
     return {
-      f'valid/{name}' if number else 'valid': name
-      for number, name in enumerate(self.valid)
+      f'valid/{name}' if index else 'valid': name
+      for index, name in enumerate(self.valid)
     }
 
   @property
-  def weights(self) -> tuple[float, ...]:
+  def corpus_passes(self) -> tuple[float, ...]:
     """How many times an epoch uses each corpus of `train`."""
-    return self.train_weights or (1.0,) * len(self.train)
+    return self.passes_per_epoch or (1.0,) * len(self.train)
 
   @property
-  def sizes(self) -> dict[str, int]:
+  def vocabulary_sizes(self) -> dict[str, int]:
     """The number of pieces of each vocabulary, by the setting that may name its file."""
     if self.shared_vocabulary:
       return {'vocabulary': self.vocabulary_size}
@@ -135,15 +135,15 @@ class DataConfig:
         raise UserError(
           f'data.{key} must name at least one corpus, and each once; got {short_repr(names)}'
         )
-    weights = self.weights
+    passes = self.corpus_passes
     if (
-      len(weights) != len(self.train)
-      or min(weights) < 0
-      or not 0 < sum(weights) < math.inf
+      len(passes) != len(self.train)
+      or min(passes) < 0
+      or not 0 < sum(passes) < math.inf
     ):
       raise UserError(
-        'data.train_weights must have one weight per corpus of data.train, all at least 0 and '
-        f'one above 0; got {short_repr(weights)}'
+        'data.passes_per_epoch must have one number per corpus of data.train, all at least 0 and '
+        f'one above 0; got {short_repr(passes)}'
       )
     for symbol in self.user_defined_symbols:
       if not _SYMBOL.fullmatch(symbol) or self.user_defined_symbols.count(symbol) > 1:

@@ -21,7 +21,7 @@ from transformer.data.text.sources import Corpus, open_corpus
 from transformer.data.vocabulary.vocabularies import RunVocabulary
 
 _CHUNK = 20_000  # pairs per read
-_MANY = 0.05  # warns if a larger fraction of the pairs is dropped
+_MAX_DROPPED = 0.05  # warns if a larger fraction of the pairs is dropped
 _PLACES = 10_000  # maximum number of places that a sample of the pairs is read from
 
 
@@ -36,17 +36,17 @@ class Corpora(NamedTuple):
     corpora = {**self.train, **self.valid}
     return {key: corpus.fingerprint for key, corpus in corpora.items()}
 
-  def training_text(self, at_most: int) -> Iterator[str]:
+  def training_text(self, max_pairs: int) -> Iterator[str]:
     """Yields training sentences in the order of the corpora, each source before its target.
 
-    If there are more than `at_most` pairs, yields a fixed sample of about `at_most`: short runs of
-    pairs from evenly spaced places.
+    If there are more than `max_pairs` pairs, yields a fixed sample of about `max_pairs`: short runs
+    of pairs from evenly spaced places.
     """
     total = sum(map(len, self.train.values()))
-    places = min(at_most, _PLACES)
-    length = at_most // places
+    places = min(max_pairs, _PLACES)
+    length = max_pairs // places
     firsts = [place * total // places for place in range(places)]
-    if total <= at_most:
+    if total <= max_pairs:
       length = _CHUNK
       firsts = range(0, total, _CHUNK)
     for first in firsts:
@@ -60,7 +60,7 @@ class Corpora(NamedTuple):
         stop -= len(corpus)
 
 
-class EncodedCorpora(NamedTuple):
+class RunBatches(NamedTuple):
   """The batches of a run, and the pair counts of each corpus."""
 
   batches: BatchesByStep
@@ -76,21 +76,21 @@ def open_corpora(config: DataConfig) -> Corpora:
   )
 
 
-def encode_corpora(
+def make_run_batches(
   config: DataConfig,
   corpora: Corpora,
   vocabulary: RunVocabulary,
   tokens_per_batch: int,
   seed: int,
-  keep: bool = True,
-) -> EncodedCorpora:
-  """Encodes and packs the corpora of a run; `keep` caches the encoded text on disk.
+  write_cache: bool = True,
+) -> RunBatches:
+  """Encodes and packs the corpora of a run; `write_cache` caches the encoded text on disk.
 
   Raises `UserError` if no training pair is left.
   """
   train = {}
   for key, corpus in corpora.train.items():
-    sides = load_or_encode(corpus, vocabulary, keep)
+    sides = load_or_encode(corpus, vocabulary, write_cache)
     train[key] = filter_for_training(*sides, config.max_length, config.max_length_ratio)
   valid = {
     key: encode_for_validation(corpus, vocabulary, config.max_length)
@@ -98,25 +98,23 @@ def encode_corpora(
   }
   counts = {key: pairs.counts for key, pairs in (train | valid).items()}
   for key, numbers in counts.items():
-    shown = [
-      f'{what} {number:,}'
-      for what, number in numbers.items()
-      if number or what == 'kept'
+    parts = [
+      f'{name} {count:,}' for name, count in numbers.items() if count or name == 'kept'
     ]
-    logging.info('pairs of %s: %s', key, ', '.join(shown))
+    logging.info('pairs of %s: %s', key, ', '.join(parts))
   total = sum(map(len, corpora.train.values()))
   dropped = total - sum(map(len, train.values()))
-  if dropped > _MANY * total:
+  if dropped > _MAX_DROPPED * total:
     logging.warning(
       '%.1f%% of the training pairs are dropped; docs/data.md shows how to list them',
       100 * dropped / total,
     )
   pairs = list(train.values())
   shape = batch_shape(tokens_per_batch, config.max_length, pairs)
-  batches = TrainingBatches(pairs, config.weights, shape, seed)
+  batches = TrainingBatches(pairs, config.corpus_passes, shape, seed)
   if augmentations := load_augmentations(config, vocabulary):
     batches = AugmentedBatches(batches, augmentations, seed)
   valid_batches = {
     key: validation_batches(scored, shape) for key, scored in valid.items()
   }
-  return EncodedCorpora(batches, valid_batches, counts)
+  return RunBatches(batches, valid_batches, counts)

@@ -22,18 +22,18 @@ from transformer.data.text.sources import Corpus
 from transformer.data.vocabulary.vocabularies import RunVocabulary, fingerprints
 from transformer.errors import UserError
 
-_ABOUT = 'about.json'
+_METADATA = 'about.json'
 _FORMAT = 5
 _NAMES = ('source.tokens', 'source.lengths', 'target.tokens', 'target.lengths')
 
 
 def load_or_encode(
-  corpus: Corpus, vocabulary: RunVocabulary, keep: bool = True
+  corpus: Corpus, vocabulary: RunVocabulary, write_cache: bool = True
 ) -> list[Sentences]:
   """Returns the result of `encode_in_memory`, cached on disk if the corpus has a `folder`.
 
   One process writes the encoding while others wait. A corrupted encoding is rebuilt. If writing
-  fails, encodes the corpus in memory and logs a warning. `keep=False` writes nothing.
+  fails, encodes the corpus in memory and logs a warning. `write_cache=False` writes nothing.
   """
   if corpus.folder is None:
     return encode_in_memory(corpus, vocabulary)
@@ -42,7 +42,7 @@ def load_or_encode(
   key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
   place = corpus.folder / 'encoded' / key
   sides = read_encoding(place, dtype)
-  if keep and not sides:
+  if write_cache and not sides:
     try:
       place.parent.mkdir(parents=True, exist_ok=True)
       with place.with_name(f'{key}.lock').open('wb') as lock:
@@ -65,8 +65,8 @@ def write_encoding(place: Path, chunks: Iterable[tuple], pairs: int):
   if place.exists():
     logging.warning('the encoded corpus %s is damaged; encoding it again', place)
   # A killed process may have left temporary files.
-  for left in (place, *place.parent.glob(f'{place.name}.*.tmp')):
-    shutil.rmtree(left, ignore_errors=True)
+  for leftover in (place, *place.parent.glob(f'{place.name}.*.tmp')):
+    shutil.rmtree(leftover, ignore_errors=True)
   with files.new_folder(place) as folder:
     done = 0
     for source, target in chunks:
@@ -78,13 +78,13 @@ def write_encoding(place: Path, chunks: Iterable[tuple], pairs: int):
       logging.log_every_n_seconds(
         logging.INFO, 'encoded %d of %d pairs', 20, done, pairs
       )
-    files.write_sealed(folder / _ABOUT, _digests(folder))
+    files.write_sealed(folder / _METADATA, _digests(folder))
 
 
 def read_encoding(place: Path, dtype: np.dtype) -> list[Sentences] | None:
   """Returns both sides of an encoding, tokens memory-mapped; None if missing or corrupted."""
   try:
-    if files.read_sealed(place / _ABOUT, 'digests') != _digests(place):
+    if files.read_sealed(place / _METADATA, 'digests') != _digests(place):
       return None
   except (OSError, UserError):
     return None

@@ -99,8 +99,8 @@ def encode_lines(
   lines: Sequence[str], vocabulary: Vocabulary, dtype: np.dtype
 ) -> Sentences:
   """Returns lines encoded with EOS, on all cores; a blank line is only EOS."""
-  shown = ['' if is_blank(line) else line for line in lines]
-  return Sentences.from_lists_with_eos(vocabulary.encode_batch(shown), dtype)
+  texts = ['' if is_blank(line) else line for line in lines]
+  return Sentences.from_lists_with_eos(vocabulary.encode_batch(texts), dtype)
 
 
 def encode_in_memory(corpus: Corpus, vocabulary: RunVocabulary) -> list[Sentences]:
@@ -119,18 +119,18 @@ def filter_for_training(
   source: Sentences, target: Sentences, max_length: int, max_length_ratio: float = 0.0
 ) -> EncodedPairs:
   """Drops pairs with an empty side, a long side or a large length ratio; counts one reason each."""
-  wrong = {
+  drop_masks = {
     'empty side': (source.lengths <= 1) | (target.lengths <= 1),
     'source too long': source.lengths > max_length,
     'target too long': target.lengths > max_length,
   }
   if max_length_ratio:
-    wrong['length ratio'] = exceed_length_ratio(
+    drop_masks['length ratio'] = exceed_length_ratio(
       source.lengths, target.lengths, max_length_ratio
     )
   counts = {'kept': 0}
   kept = np.ones(len(source), bool)
-  for reason, pairs in wrong.items():
+  for reason, pairs in drop_masks.items():
     counts[f'dropped: {reason}'] = int(np.count_nonzero(kept & pairs))
     kept &= ~pairs
   counts['kept'] = int(np.count_nonzero(kept))
@@ -138,10 +138,10 @@ def filter_for_training(
 
 
 def exceed_length_ratio(
-  source: np.ndarray, target: np.ndarray, most: float
+  source: np.ndarray, target: np.ndarray, max_ratio: float
 ) -> np.ndarray:
-  """Returns for each pair whether one length is more than `most` times the other."""
-  return np.maximum(source, target) > most * np.minimum(source, target)
+  """Returns for each pair whether one length is more than `max_ratio` times the other."""
+  return np.maximum(source, target) > max_ratio * np.minimum(source, target)
 
 
 def encode_for_validation(

@@ -15,9 +15,9 @@ _SHORTEST_BUCKET = 16
 Pairs = tuple[list[list[int]], list[list[int]]]
 
 
-def padded_length(length: int, most: int) -> int:
-  """Returns `length` rounded up to a power of two, at most `most`, so few lengths occur."""
-  return min(max(_SHORTEST_BUCKET, 1 << (length - 1).bit_length()), most)
+def padded_length(length: int, max_length: int) -> int:
+  """Returns `length` rounded up to a power of two, at most `max_length`, so few lengths occur."""
+  return min(max(_SHORTEST_BUCKET, 1 << (length - 1).bit_length()), max_length)
 
 
 def max_lengths(config: Config) -> tuple[int, int]:
@@ -42,14 +42,14 @@ def encode_pairs(vocabulary, sources: Sequence[str], targets: Sequence[str]) -> 
   return source_ids, target_ids
 
 
-def check_lengths(pairs: Pairs, most: tuple[int, int]):
+def check_lengths(pairs: Pairs, limits: tuple[int, int]):
   """Raises `UserError` if a text is longer than a search allows."""
-  for kind, side, limit in zip(('source', 'reference'), pairs, most, strict=True):
-    for number, ids in enumerate(side, 1):
+  for kind, side, limit in zip(('source', 'reference'), pairs, limits, strict=True):
+    for line_number, ids in enumerate(side, 1):
       if len(ids) > limit:
         raise UserError(
-          f'line {number} of the {kind} has {len(ids)} tokens, more than the limit of a search, '
-          f'{limit}; split it'
+          f'line {line_number} of the {kind} has {len(ids)} tokens, more than the limit of a '
+          f'search, {limit}; split it'
         )
 
 
@@ -72,23 +72,23 @@ def batched(keyed: Iterable[tuple], size: int) -> Iterator[tuple]:
 
 
 def pair_batches(
-  pairs: Pairs, most: tuple[int, int], batch_size: int
+  pairs: Pairs, limits: tuple[int, int], batch_size: int
 ) -> Iterator[tuple]:
   """Yields batches of `batch_size` pairs of similar length: their indices, sources and targets.
 
-  The array shapes of a pair depend only on the pair, `most` and `batch_size`. So its results do not
-  depend on the other pairs. Unused rows are padding. Pairs with a side longer than `most`, the
-  limits of a source and of a target, are skipped.
+  The array shapes of a pair depend only on the pair, `limits` and `batch_size`. So its results do
+  not depend on the other pairs. Unused rows are padding. `limits` are the limits of a source and of
+  a target; pairs with a longer side are skipped.
   """
   sources, targets = pairs
-  most_S, most_T = most
+  limit_S, limit_T = limits
   keyed = []
   for index, (source, target) in enumerate(zip(sources, targets, strict=True)):
-    if len(source) <= most_S and len(target) <= most_T:
-      keyed.append((padded_length(max(len(source), len(target)), most_T), index))
+    if len(source) <= limit_S and len(target) <= limit_T:
+      keyed.append((padded_length(max(len(source), len(target)), limit_T), index))
   for length, rows in batched(sorted(keyed), batch_size):
     source_BS = padded(
-      [sources[index] for index in rows], min(length, most_S), batch_size
+      [sources[index] for index in rows], min(length, limit_S), batch_size
     )
     target_BT = padded([targets[index] for index in rows], length, batch_size)
     yield rows, source_BS, target_BT
@@ -109,10 +109,10 @@ def batch_from_padded(source_BS, target_BT) -> Batch:
   return Batch(*encoder_inputs(source_BS), *encoder_inputs(target_BT))
 
 
-def batch_from_pairs(pairs: Pairs, most: tuple[int, int]) -> Batch:
-  """Returns the ids of pairs, none longer than `most`, as a batch, one pair per row."""
+def batch_from_pairs(pairs: Pairs, limits: tuple[int, int]) -> Batch:
+  """Returns the ids of pairs, none longer than `limits`, as a batch, one pair per row."""
   sides = []
-  for ids, limit in zip(pairs, most, strict=True):
+  for ids, limit in zip(pairs, limits, strict=True):
     length = padded_length(max(map(len, ids), default=1), limit)
     sides.append(padded(ids, length, len(ids)))
   return jax.tree.map(np.asarray, batch_from_padded(*sides))

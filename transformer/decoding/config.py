@@ -37,8 +37,7 @@ class DecodeConfig:
       `model.dtype`; `float32` and `bfloat16` override it. `bfloat16` may be faster on processors
       with bfloat16 matrix products, with slightly different scores.
     search: `default` is greedy or beam search. MODULE:FUNCTION, or a tuple of MODULE:FUNCTION and
-      its extra arguments, is a custom search: a function with the arguments and the result of
-      `ops.beam_search.beam_search`.
+      its extra arguments, is a custom search; see docs/changing-the-model.md.
     bleu_tokenize: sacreBLEU's tokenizer: `13a` for detokenized text, `intl` for the same with
       mteval-v14's international rules, `none` for tokenized text, `zh` for Chinese, `ja-mecab` for
       Japanese, `ko-mecab` for Korean, and `char` for other text without spaces. The two MeCab
@@ -56,11 +55,11 @@ class DecodeConfig:
     '13a', choices=('13a', 'intl', 'none', 'char', 'zh', 'ja-mecab', 'ko-mecab')
   )
 
-  prefix = 'decode.'  # Precedes names in error messages.
+  error_prefix = 'decode.'  # Precedes names in error messages.
 
   def __post_init__(self):
-    check_ranges(self, self.prefix)
-    plugins.check(f'{self.prefix}search', self.search, ('default',))
+    check_ranges(self, self.error_prefix)
+    plugins.check(f'{self.error_prefix}search', self.search, ('default',))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +84,7 @@ class DecodeOptions(DecodeConfig):
   top_p: float = config_field(1.0, above=0, max=1)
   seed: int = config_field(0, min=0, below=2**32)
 
-  prefix = ''
+  error_prefix = ''
 
   def __post_init__(self):
     super().__post_init__()
@@ -113,10 +112,10 @@ def resolve_decode_options(
         f'there is no option {name}; {did_you_mean(name, DECODE_OPTIONS)}'
       )
     values[name] = coerce(kinds[name], value, name)
-  drawing = [name for name in _SAMPLING if name in options]
-  if drawing and not values.get('sample'):
-    useless = ' and '.join(drawing)
-    raise UserError(f'only sampling uses {useless}; add sample, or remove {useless}')
+  sampling_options = [name for name in _SAMPLING if name in options]
+  if sampling_options and not values.get('sample'):
+    names = ' and '.join(sampling_options)
+    raise UserError(f'only sampling uses {names}; add sample, or remove {names}')
   settings = dataclasses.asdict(config) | {'seed': run_seed}
   if values.get('sample'):
     # Ignores the run's beam size: the best of several samples is not a plain sample.

@@ -50,7 +50,7 @@ def search_batches(
 
   Args:
     batches: the batches, not yet started; they start in reverse order.
-    search: adds tokens to a batch. Its second argument is `refills`: stop early, so that other
+    search: adds tokens to a batch. Its second argument is whether to pause early, so that other
       sentences can join the batch.
     size: number of rows of a batch.
     threads: number of batches that are computed concurrently.
@@ -116,18 +116,18 @@ def _fill_up(
   unused = [row for row in range(size) if row not in batch.rows]
   moves = dict(zip(unused, other.rows, strict=False))
 
-  def fill(leaf, more):
+  def fill(leaf, other_leaf):
     if not np.ndim(leaf):
       return leaf
     leaf = np.array(leaf)
-    leaf[list(moves)] = np.asarray(more)[list(moves.values())]
+    leaf[list(moves)] = np.asarray(other_leaf)[list(moves.values())]
     return leaf
 
   rows = dict(batch.rows)
-  rest = dict(other.rows)
+  remaining = dict(other.rows)
   for row, origin in moves.items():
-    rows[row] = rest.pop(origin)
-  if rest:
-    waiting[key] = other._replace(rows=rest)
+    rows[row] = remaining.pop(origin)
+  if remaining:
+    waiting[key] = other._replace(rows=remaining)
   state = jax.tree.map(fill, batch.state, other.state)
   return batch._replace(rows=rows, state=state)

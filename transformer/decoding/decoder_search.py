@@ -44,15 +44,15 @@ class DecoderSearch:
     """Encodes padded source ids, EOS included; `params` has the parameters of each model.
 
     Returns:
-      For each model, the encoded sources that steps read, and the state before the first token.
+      For each model, the state before the first token, and the encoded sources that steps read.
     """
     rows = encoder_inputs(source_BS)
     beams = self.decoding.beam_size
     started = [apply(*rows, beams, method='start') for apply in self._applies(params)]
-    sources, states = zip(*started, strict=True)
-    return sources, states
+    states, sources = zip(*started, strict=True)
+    return states, sources
 
-  def plan(
+  def build_search(
     self,
     params: Sequence,
     inputs: SearchInputs,
@@ -134,17 +134,20 @@ class DecoderSearch:
   def _applies(self, params):
     """Returns the `apply` of each model, with its parameters and the dtype of the search."""
     applies = []
-    for model, own in zip(self.models, params, strict=True):
+    for model, model_params in zip(self.models, params, strict=True):
       if self.decoding.dtype != DecodeOptions.dtype:
         model = model.clone(config=model.config.with_dtype(self.decoding.dtype))
       if hasattr(model, 'search_params'):
-        own = model.search_params(own)
-      applies.append(functools.partial(model.apply, {'params': own}))
+        model_params = model.search_params(model_params)
+      applies.append(functools.partial(model.apply, {'params': model_params}))
     return applies
 
 
 def custom_search(setting: plugins.Setting, *arguments: Any) -> Search:
-  """Returns the search of a custom `decode.search`, called with the arguments of `beam_search`."""
+  """Returns the search of a custom `decode.search`.
+
+  `arguments`: the first four arguments of `beam_search`, the beam size and `nbest`.
+  """
   search = plugins.build(setting, 'search', *arguments)
   if not isinstance(search, Search):
     raise UserError(
@@ -155,7 +158,7 @@ def custom_search(setting: plugins.Setting, *arguments: Any) -> Search:
 
 
 def random_keys(decoding: DecodeOptions, indices: Sequence[int]) -> Any:
-  """Returns the data of a random key for sentence index; None without sampling."""
+  """Returns the key data of one random key per sentence index; None without sampling."""
   if not decoding.sample:
     return None
   key = jax.random.key(decoding.seed, impl='threefry2x32')

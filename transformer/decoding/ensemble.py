@@ -28,8 +28,8 @@ def load_ensemble(
   run = load_run(workdir, checkpoint, average, batch_size)
   members = [run]
   for folder in [ensemble] if isinstance(ensemble, str | os.PathLike) else ensemble:
-    chosen = 'latest' if checkpoint == 'latest' else 'best'
-    member = load_run(folder, chosen, average, run.config.decode.batch_size)
+    member_checkpoint = 'latest' if checkpoint == 'latest' else 'best'
+    member = load_run(folder, member_checkpoint, average, run.config.decode.batch_size)
     _check_member(run, member, folder)
     members.append(member)
   return members
@@ -42,11 +42,11 @@ def _check_member(run: Run, member: Run, folder: str | os.PathLike):
       f'the runs of an ensemble must share a vocabulary, and {folder} has a different one; train '
       'it on the same dataset with the same config.data, or remove it'
     )
-  _, most = max_lengths(run.config)
+  _, max_length = max_lengths(run.config)
   model = member.config.model
-  if model.positions == 'learned' and model.max_positions < most:
+  if model.positions == 'learned' and model.max_positions < max_length:
     raise UserError(
-      f'the runs of an ensemble must have positions for {most} tokens, as data.max_length and '
-      f'decode.max_extra_length of the first run require; {folder} learned '
+      f'the runs of an ensemble must have positions for {max_length} tokens, as data.max_length '
+      f'and decode.max_extra_length of the first run require; {folder} learned '
       f'{model.max_positions}; remove it, or pass it as the first run'
     )

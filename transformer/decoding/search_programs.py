@@ -22,8 +22,8 @@ from transformer.ops.beam_search import BeamSearchState
 from transformer.ops.sampling import RolloutState
 from transformer.ops.search import (
   Hypotheses,
-  add_tokens,
   cache_lengths,
+  extend_to,
   grow_state,
   pad_sources,
 )
@@ -34,8 +34,9 @@ from transformer.training.mesh import replicated
 # Minimum padded length of encoded sources, so that more sentences share batches. A separate bucket
 # for a few longer sentences would take longer than attention to more padding.
 _SHORTEST = 64
-# Tokens before a search first stops, since few translations are shorter, and between later stops.
+# Tokens before a search first pauses to be refilled; few translations are shorter.
 _FIRST_STOP = 8
+# Tokens between later pauses.
 _STOPS = 4
 
 
@@ -86,7 +87,7 @@ class SearchPrograms:
     self._max_source_length = max_source_length
     self._batch_sharding = batch_sharding
     self._everywhere = replicated(batch_sharding.mesh)
-    self._about = repr((search, max_source_length, PAD_ID, BOS_ID, EOS_ID))
+    self._identity = repr((search, max_source_length, PAD_ID, BOS_ID, EOS_ID))
     self._modules = [search.constraint.__module__]
     for model in search.models:
       self._modules += python_modules(model)
@@ -117,7 +118,7 @@ class SearchPrograms:
     """
     inputs, search = state
     lengths = cache_lengths(self._max_length(length))
-    full = next(each for each in lengths if each > t)
+    full = next(size for size in lengths if size > t)
     if t in lengths:
       search = _grow(search, full)
     stop = t + _STOPS if t else _FIRST_STOP
@@ -154,18 +155,18 @@ class SearchPrograms:
 
   def _begin(self, length: int, params, inputs: SearchInputs, _, shared):
     tables, _ = shared
-    sources, states = self._search.start(params, inputs.sources)
+    states, sources = self._search.start(params, inputs.sources)
     inputs = inputs._replace(sources=pad_sources(sources, length))
-    most = self._max_length(length)
-    search = self._search.plan(params, inputs, states, most, tables)
-    first, *_ = cache_lengths(most)
+    max_length = self._max_length(length)
+    search = self._search.build_search(params, inputs, states, max_length, tables)
+    first, *_ = cache_lengths(max_length)
     return BatchState(inputs, grow_state(search.initial_state, first)), ()
 
   def _advance(self, length: int, params, inputs: SearchInputs, state, shared):
     tables, until = shared
-    most = self._max_length(length)
-    search = self._search.plan(params, inputs, (), most, tables)
-    state = add_tokens(search, state, until)
+    max_length = self._max_length(length)
+    search = self._search.build_search(params, inputs, (), max_length, tables)
+    state = extend_to(search, state, until)
     done_B = jnp.all(state.done.reshape(len(state.done), -1), axis=1)
     return state, (done_B, search.finish(state))
 
@@ -182,15 +183,15 @@ class SearchPrograms:
       if key not in self._programs:
         function = functools.partial(function, length)
         if self._batch_sharding.mesh.size == 1:
-          about = f'{name}, {self._about}'
-          function = cache_traced(function, about, self._modules, arguments)
-        made = self._everywhere
+          identity = f'{name}, {self._identity}'
+          function = cache_traced(function, identity, self._modules, arguments)
+        state_sharding = self._everywhere
         if not self._batch_sharding.is_fully_replicated:
-          made = self._by_rows(jax.eval_shape(function, *arguments)[0])
+          state_sharding = self._by_rows(jax.eval_shape(function, *arguments)[0])
         self._programs[key] = jax.jit(
           function,
           donate_argnums=2,
-          out_shardings=(made, self._everywhere),
+          out_shardings=(state_sharding, self._everywhere),
           in_shardings=(
             None,
             self._batch_sharding,

@@ -51,9 +51,9 @@ def batch_sentences(
       )
     )
   batches = []
-  for (length, constraint_shapes), several in batched(keyed, size):
+  for (length, constraint_shapes), group in batched(keyed, size):
     bucket = Bucket(encoded_length(length, max_source_length), constraint_shapes)
-    batches.append(SearchBatch(bucket, 0, dict(enumerate(several))))
+    batches.append(SearchBatch(bucket, 0, dict(enumerate(group))))
   return batches
 
 
@@ -80,13 +80,13 @@ def nbest_list(
 ) -> list:
   """Returns pairs (text, score), best first; the texts of a search are distinct."""
   scores = hypotheses.scores[row, : decoding.nbest].tolist()
-  found: dict = {}
+  results: dict = {}
   for place, score in enumerate(scores):
     if hypotheses.lengths[row, place]:
       text = target.decode(hypotheses.tokens[row, place])
-      found.setdefault(place if decoding.sample else text, (text, score))
+      results.setdefault(place if decoding.sample else text, (text, score))
   # If the log-probabilities are NaN, there may be no hypothesis.
-  return list(found.values()) or [('', scores[0])]
+  return list(results.values()) or [('', scores[0])]
 
 
 @dataclasses.dataclass(frozen=True)

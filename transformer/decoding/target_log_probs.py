@@ -47,9 +47,9 @@ def token_log_probs(
     for index, log_probs_T in zip(indices, log_probs_BT, strict=False):
       names = map(run.vocabulary.target.piece, target_ids[index])
       pieces[index] = list(zip(names, log_probs_T, strict=False))
-  lacking = pieces.count([])
-  if lacking:
-    logging.warning('%d of %d pairs are too long to score', lacking, len(pieces))
+  num_too_long = pieces.count([])
+  if num_too_long:
+    logging.warning('%d of %d pairs are too long to score', num_too_long, len(pieces))
   totals = (sum(log_prob for _, log_prob in line) for line in pieces)
   check_finite_scores(members, totals, itertools.count(1))
   return pieces
@@ -63,8 +63,8 @@ def score_tokens(models: tuple, params, source_BS, target_BT) -> jax.Array:
   """
   batch = model_inputs(batch_from_padded(source_BS, target_BT))
   log_probs = [
-    jax.nn.log_softmax(logits(*model.apply({'params': own}, *batch)))
-    for model, own in zip(models, params, strict=True)
+    jax.nn.log_softmax(logits(*model.apply({'params': model_params}, *batch)))
+    for model, model_params in zip(models, params, strict=True)
   ]
   mean_BTN = log_mean_probability(log_probs)
   chosen_BT = jnp.take_along_axis(mean_BTN, target_BT[..., None], -1)[..., 0]

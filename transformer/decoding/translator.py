@@ -34,7 +34,7 @@ from transformer.training.mesh import (
 
 # Maximum number of batches that a CPU computes concurrently: each takes memory, and uses several
 # cores for its larger matrix products.
-_MOST_BATCHES = 4
+_MAX_BATCHES = 4
 
 
 class Translation(NamedTuple):
@@ -108,10 +108,10 @@ class Translator:
       self.vocabulary.target, limits, self.max_length + extra, offset
     )
     parts = zip(sentences, sources, limits, all_arrays, strict=True)
-    chosen = []
-    for number, (line, source, limit, arrays) in enumerate(parts, offset):
+    nonblank = []
+    for index, (line, source, limit, arrays) in enumerate(parts, offset):
       if not is_blank(line):
-        chosen.append(Sentence(number, source, limit, arrays))
+        nonblank.append(Sentence(index, source, limit, arrays))
     engine = SentenceSearch(
       self._programs(decoding, type(constraint)),
       jax.device_put(list(params), self._shardings(params)),
@@ -122,18 +122,18 @@ class Translator:
     )
     # On other devices, moving sentences to another batch takes longer than finishing their batch.
     refills = self.mesh.size == 1 and self.mesh.devices.item().platform == 'cpu'
-    threads = min(usable_cores(), _MOST_BATCHES) if refills else 1
+    threads = min(usable_cores(), _MAX_BATCHES) if refills else 1
     size = decoding.batch_size
-    batches = batch_sentences(chosen, size, self.max_length)
-    found = {}
-    with progress_bar(len(chosen), description=description) as bar:
+    batches = batch_sentences(nonblank, size, self.max_length)
+    nbest_lists = {}
+    with progress_bar(len(nonblank), description=description) as bar:
       for results in search_batches(batches, engine.search, size, threads, refills):
-        found |= results
+        nbest_lists |= results
         if results:  # Does not redraw an unchanged bar.
           bar.update(len(results))
     translations = []
-    for number, ids in enumerate(encoded, offset):
-      nbest = tuple(found.get(number, [('', 0.0)]))
+    for index, ids in enumerate(encoded, offset):
+      nbest = tuple(nbest_lists.get(index, [('', 0.0)]))
       translations.append(Translation(*nbest[0], len(ids) >= self.max_length, nbest))
     return translations
 
@@ -148,7 +148,7 @@ class Translator:
     longest = max(self.vocabulary.source.encode_batch(sentences), key=len)
     source = truncated(longest, self.max_length)
     inputs = search_inputs([Sentence(0, source, 0)], decoding, self.max_length)
-    like = jax.tree.map(
+    abstract_params = jax.tree.map(
       lambda leaf, sharding: jax.ShapeDtypeStruct(
         leaf.shape, leaf.dtype, sharding=sharding
       ),
@@ -156,12 +156,15 @@ class Translator:
       self._shardings(params),
     )
     programs = self._programs(decoding, Constraint)
-    return inputs.sources.shape[1], programs.compile_largest(like, inputs)
+    return inputs.sources.shape[1], programs.compile_largest(abstract_params, inputs)
 
   def _shardings(self, params: Sequence) -> list:
     """Returns the shardings of each model's parameters for a search."""
     pairs = zip(params, self.models, strict=True)
-    return [gathered_shardings(self.mesh, own, model) for own, model in pairs]
+    return [
+      gathered_shardings(self.mesh, model_params, model)
+      for model_params, model in pairs
+    ]
 
   def _programs(
     self, decoding: DecodeOptions, constraint: type[Constraint]

@@ -44,18 +44,18 @@ def score_with_intervals(
   # a sentence. Its public bootstrap counts again, holds all samples (100 kB per sentence), and
   # returns only half the width of the interval. A test compares all scores with public functions.
   counts = metric._extract_corpus_statistics(translations, references)
-  whole = metric._aggregate_and_compute(counts)
+  corpus = metric._aggregate_and_compute(counts)
   samples = [
     metric._compute_score_from_stats(sums).score for sums in bootstrap_sums(counts)
   ]
-  alone = sacrebleu_metric(name, tokenize, effective_order=True)
+  sentence_metric = sacrebleu_metric(name, tokenize, effective_order=True)
   return Score(
     name,
-    whole.score,
+    corpus.score,
     str(metric.get_signature()),
-    str(whole),
+    str(corpus),
     interval_95(samples),
-    [alone._compute_score_from_stats(sentence).score for sentence in counts],
+    [sentence_metric._compute_score_from_stats(row).score for row in counts],
   )
 
 

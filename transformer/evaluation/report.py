@@ -19,7 +19,7 @@ Scores = tuple[dict, list[dict]]
 
 def evaluate(
   eval_set: EvalSet,
-  answers: Sequence[Translation],
+  translations: Sequence[Translation],
   seconds: float,
   tokenize: str,
   custom_metrics: Sequence[CustomMetric] = (),
@@ -29,7 +29,7 @@ def evaluate(
   `seconds` is the translation time. A custom metric that fails is omitted with a warning, which is
   also stored in `failed_metrics` of the corpus scores.
   """
-  lines = [answer.text for answer in answers]
+  lines = [translation.text for translation in translations]
   standard = [
     score_with_intervals(name, lines, eval_set.references, tokenize)
     for name in SACREBLEU_METRICS
@@ -42,7 +42,7 @@ def evaluate(
     'metrics': [],
     'failed_metrics': [],
     'sentences': len(lines),
-    'truncated_sources': sum(answer.truncated for answer in answers),
+    'truncated_sources': sum(translation.truncated for translation in translations),
     'seconds': seconds,
     'sentences_per_second': len(lines) / seconds,
   }
@@ -50,11 +50,11 @@ def evaluate(
     {
       'source': source,
       'references': sides,
-      'translation': answer.text,
-      'model_score': answer.score,
+      'translation': translation.text,
+      'model_score': translation.score,
     }
-    for source, answer, *sides in zip(
-      eval_set.sources, answers, *eval_set.references, strict=True
+    for source, translation, *sides in zip(
+      eval_set.sources, translations, *eval_set.references, strict=True
     )
   ]
   _add(scores, sentences, standard)
@@ -68,8 +68,8 @@ def evaluate(
   for metric in custom_metrics:
     with warn_on_error(f'the metric {metric.spec} is skipped', add_failure):
       custom = custom_scores(metric, eval_set.sources, lines, gold)
-      taken = {'step', *sentences[0], *(row['name'] for row in scores['metrics'])}
-      clash = taken.intersection(score.name for score in custom)
+      used_names = {'step', *sentences[0], *(row['name'] for row in scores['metrics'])}
+      clash = used_names.intersection(score.name for score in custom)
       if clash:
         raise UserError(
           f'the metric returns {short_repr(min(clash))}, already the name of another score or of a '
@@ -79,9 +79,9 @@ def evaluate(
     yield scores, sentences
 
 
-def _add(scores: dict, sentences: list[dict], more: Sequence[Score]):
+def _add(scores: dict, sentences: list[dict], new_scores: Sequence[Score]):
   """Adds corpus scores to `scores`, and sentence scores to `sentences`."""
-  for score in more:
+  for score in new_scores:
     scores['metrics'].append(
       {
         'name': score.name,
@@ -97,7 +97,7 @@ def _add(scores: dict, sentences: list[dict], more: Sequence[Score]):
 def write_and_print(
   result: results.Result, stages: Iterable[Scores], stream: TextIO
 ) -> dict:
-  """Writes and prints the scores of each stage; returns the row for `print_table`.
+  """Writes and prints the scores of each stage; returns the row for `write_and_print_table`.
 
   Prints to `stream`. If the disk is full or the reader of a pipe has exited, still computes all
   scores, and still writes or prints them where possible. Then raises the first error.
@@ -141,21 +141,21 @@ def _line(
 
 
 def show_examples(
-  eval_set: EvalSet, answers: Sequence[Translation], count: int, stream: TextIO
+  eval_set: EvalSet, translations: Sequence[Translation], count: int, stream: TextIO
 ):
   """Prints up to `count` translations with sources and references, evenly spaced over the text."""
   count = min(count, len(eval_set.sources))
-  for number in range(count):
-    index = number * len(eval_set.sources) // count
+  for example in range(count):
+    index = example * len(eval_set.sources) // count
     print(
       f'  source       {eval_set.sources[index]}\n'
       f'  reference    {eval_set.references[0][index]}\n'
-      f'  translation  {answers[index].text}\n',
+      f'  translation  {translations[index].text}\n',
       file=stream,
     )
 
 
-def print_table(scored: Sequence[tuple]):
+def write_and_print_table(scored: Sequence[tuple]):
   """Prints and writes the scores of all checkpoints; marks the best.
 
   `scored` has a result and a row from `write_and_print` for each checkpoint.

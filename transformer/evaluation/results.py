@@ -89,14 +89,14 @@ class Result(NamedTuple):
   def check_overwrite(self):
     """Raises `UserError` if the file is the result of a different run or text."""
     try:
-      other = json.loads(self.path.read_bytes())
-      run = other['workdir']
-      digest = other.get('text_sha256')
+      previous = json.loads(self.path.read_bytes())
+      run = previous['workdir']
+      digest = previous.get('text_sha256')
     except (OSError, ValueError, KeyError, TypeError):
       return  # The file is missing or corrupt, and may be overwritten.
-    ours = self.content['workdir']
+    workdir = self.content['workdir']
     # Results in a run's directory belong to the run, even if it was moved.
-    if run != ours and not self.path.resolve().is_relative_to(ours):
+    if run != workdir and not self.path.resolve().is_relative_to(workdir):
       raise UserError(
         f'{self.path} is the result of a different run, {run}; pass a separate folder for each '
         'run: --results=FOLDER'
@@ -130,19 +130,19 @@ def metadata(
   `lines` are further inputs by name; only their digests are recorded.
   """
   run, *others = members
-  more = {name: _digest(some) for name, some in lines.items() if some}
+  extra = {name: _digest(texts) for name, texts in lines.items() if texts}
   if decoding.bleu_tokenize != run.config.decode.bleu_tokenize:
-    more['bleu'] = decoding.bleu_tokenize
+    extra['bleu'] = decoding.bleu_tokenize
   return {
     'text': eval_set.name,
     'text_sha256': eval_set.digest,
     'workdir': str(run.workdir.resolve()),
-    'steps': run.steps,
+    'steps': run.checkpoint_steps,
     'checkpoints_sha256': _digests_of(run),
     'ensemble': [str(other.workdir.resolve()) for other in others],
-    'ensemble_steps': [other.steps for other in others],
+    'ensemble_steps': [other.checkpoint_steps for other in others],
     'ensemble_checkpoints_sha256': [_digests_of(other) for other in others],
-    'more': more,
+    'more': extra,
     'commit': run_directory.commit(),
     **run_directory.versions(),
     'command': sys.argv[1:],
@@ -159,9 +159,9 @@ def decode_metadata(decoding: DecodeOptions) -> dict:
 
 
 def _digests_of(run) -> list[str | None]:
-  """Returns the digest of each checkpoint in `run.steps`."""
+  """Returns the digest of each checkpoint in `run.checkpoint_steps`."""
   checkpoints = run.workdir / run_directory.CHECKPOINTS
-  return [sealing.digest_of(checkpoints / str(step)) for step in run.steps]
+  return [sealing.digest_of(checkpoints / str(step)) for step in run.checkpoint_steps]
 
 
 def new_result(folder: Path, content: Mapping, kind: str = '') -> Result:

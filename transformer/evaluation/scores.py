@@ -73,7 +73,7 @@ def custom_scores(
   if not isinstance(values, Mapping):
     values = {metric.spec.rpartition(':')[2]: values}
   count = len(translations)
-  found = []
+  results = []
   for name, value in values.items():
     try:
       scores = np.array(value, np.float64)
@@ -88,5 +88,5 @@ def custom_scores(
     if scores.shape:
       interval = interval_95(bootstrap_sums(scores) / count)
       score = score._replace(interval=interval, sentences=scores.tolist())
-    found.append(score)
-  return found
+    results.append(score)
+  return results

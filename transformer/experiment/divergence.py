@@ -11,7 +11,7 @@ from transformer.system import processes
 from transformer.system.progress import log_info
 
 BAD_BATCHES = 'bad_batches'
-_WRITTEN = 10  # Maximum number of skipped batches to write, to limit disk usage.
+_MAX_WRITTEN = 10  # Maximum number of skipped batches to write, to limit disk usage.
 
 
 def check_finite_step(
@@ -20,7 +20,7 @@ def check_finite_step(
   """Returns True if the training step updated the parameters, False if it was skipped.
 
   `allowed` is the maximum number of consecutive skipped steps. Raises `UserError` if the loss or
-  the gradient is not finite and the step exceeds that number.
+  the gradient is not finite and one more skipped step would exceed that number.
   """
   loss = metrics['loss']
   norm = metrics['gradient_norm']
@@ -29,9 +29,9 @@ def check_finite_step(
   event = f'the loss of step {step} is {loss}, and the norm of its gradient {norm}'
   skips = metrics.get('skips')
   if skips and skips.in_a_row <= allowed:
-    where = f'; {_write(workdir, step, batch)}' if skips.total <= _WRITTEN else ''
+    note = f'; {_write(workdir, step, batch)}' if skips.total <= _MAX_WRITTEN else ''
     log_info(
-      f'{event}; the step was skipped ({skips.in_a_row} in a row, {skips.total} in total){where}'
+      f'{event}; the step was skipped ({skips.in_a_row} in a row, {skips.total} in total){note}'
     )
     return False
   raise UserError(

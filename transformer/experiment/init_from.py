@@ -30,12 +30,12 @@ def load_to_host(workdir: str) -> Run:
 
 def check_same_model(origin: ModelConfig, model: ModelConfig):
   """Raises `UserError` if the model of `train.init_from` is incompatible with the new run's."""
-  there = dataclasses.asdict(origin)
-  here = dataclasses.asdict(model)
+  old = dataclasses.asdict(origin)
+  new = dataclasses.asdict(model)
   different = [
-    f'model.{name} is {there[name]} there, and {here[name]} here'
-    for name in there
-    if name not in _FREE_SETTINGS and there[name] != here[name]
+    f'model.{name} is {old[name]} there, and {new[name]} here'
+    for name in old
+    if name not in _FREE_SETTINGS and old[name] != new[name]
   ]
   if different:
     raise UserError(
@@ -54,8 +54,8 @@ def check_same_vocabulary(origin: RunVocabulary, vocabulary: RunVocabulary):
     )
 
 
-def describe_origin(origin: Run) -> dict:
-  """Returns the entry for `train.init_from` in `run.json`: steps and a digest."""
-  (step,) = origin.steps
+def weights_provenance(origin: Run) -> dict:
+  """Returns what `run.json` records about a run whose weights are used: steps and a digest."""
+  (step,) = origin.checkpoint_steps
   digest = digest_of(origin.workdir / CHECKPOINTS / str(step))
-  return {'steps': origin.steps, 'sha256': digest}
+  return {'steps': origin.checkpoint_steps, 'sha256': digest}

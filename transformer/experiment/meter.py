@@ -43,11 +43,11 @@ class Meter:
 
   def measure_wait(self, batches: Iterable) -> Iterator:
     """Yields batches, and measures the time spent waiting for each."""
-    before = time.perf_counter()
+    start = time.perf_counter()
     for batch in batches:
-      self._waiting += time.perf_counter() - before
+      self._waiting += time.perf_counter() - start
       yield batch
-      before = time.perf_counter()
+      start = time.perf_counter()
 
   def add(self, metrics: Mapping, skipped: bool = False):
     """Adds the metrics and the time of one step; for a skipped step, only the time."""

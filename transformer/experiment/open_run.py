@@ -22,7 +22,8 @@ class RunState(NamedTuple):
     changes: the settings that have changed since the last start, by dotted name: `from` and `to`.
     step: the step of the latest intact checkpoint; None if there is none.
     history: the history of that checkpoint; for a new run, it has no evaluations.
-    interrupted: whether a signal stopped the run at that step, perhaps before its evaluation.
+    eval_pending: whether the evaluation of that step may be missing, because a signal or an
+      error stopped the run there.
     training_done: whether no training step remains.
   """
 
@@ -31,13 +32,13 @@ class RunState(NamedTuple):
   changes: dict
   step: int | None
   history: Mapping
-  interrupted: bool
+  eval_pending: bool
   training_done: bool
 
   @property
   def is_finished(self) -> bool:
     """Whether neither a training step nor an evaluation remains."""
-    return self.training_done and not self.interrupted
+    return self.training_done and not self.eval_pending
 
 
 @contextlib.contextmanager
@@ -64,12 +65,12 @@ def read_run_state(workdir: Path, config: Config, checkpoints: Checkpoints) -> R
     changes = resuming.changed_settings(workdir, config)
     begun = run_directory.has_begun(workdir)
     step = checkpoints.latest_intact()
-    interrupted = step is not None and checkpoints.is_interrupted(step)
-    return begun, changes, step, interrupted
+    eval_pending = step is not None and checkpoints.is_eval_pending(step)
+    return begun, changes, step, eval_pending
 
   # On a network file system, processes may see different folders for a while: use process 0's.
-  begun, changes, step, interrupted = processes.broadcast_from_first(look)
+  begun, changes, step, eval_pending = processes.broadcast_from_first(look)
   history = {'evaluations': []} if step is None else checkpoints.history(step)
   is_last = step is not None and step >= config.train.steps
   done = is_last or is_out_of_patience(history['evaluations'], config.train.patience)
-  return RunState(workdir, begun, changes, step, history, interrupted, done)
+  return RunState(workdir, begun, changes, step, history, eval_pending, done)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import optax
 from jax.sharding import Mesh
 
 from transformer import files, plugins
@@ -13,8 +14,8 @@ from transformer.config import Config
 from transformer.data.batches.training_batches import BatchShape
 from transformer.data.corpora import (
   Corpora,
-  EncodedCorpora,
-  encode_corpora,
+  RunBatches,
+  make_run_batches,
   open_corpora,
 )
 from transformer.data.vocabulary import building, vocabularies
@@ -24,8 +25,8 @@ from transformer.evaluation.scores import CustomMetric, load_metric
 from transformer.experiment.init_from import (
   check_same_model,
   check_same_vocabulary,
-  describe_origin,
   load_to_host,
+  weights_provenance,
 )
 from transformer.experiment.open_run import RunState, read_run_state
 from transformer.experiment.validation import check_metrics
@@ -41,7 +42,7 @@ from transformer.training.mesh import make_mesh
 from transformer.training.objective import make_objective
 from transformer.training.training_setup import TrainingSetup, make_training_setup
 
-_TRIED = 5  # Number of pairs on which a custom metric is tried.
+_PAIRS = 5  # Number of pairs on which a custom metric is tried.
 
 
 class PreparedRun(NamedTuple):
@@ -57,18 +58,18 @@ class PreparedRun(NamedTuple):
   vocabulary: RunVocabulary
   origin: Run | None
   metric: CustomMetric | None
-  encoded: EncodedCorpora
+  data: RunBatches
   setup: TrainingSetup
   facts: Mapping
 
 
 def prepare_run(
-  config: Config, run: RunState, mesh: Mesh, keep: bool = True
+  config: Config, run: RunState, mesh: Mesh, write_cache: bool = True
 ) -> PreparedRun:
   """Opens and encodes the data, and builds the model and the training step; compiles nothing.
 
-  `keep`: whether to store encoded text on disk. Raises `UserError` if the run cannot begin or
-  resume, for example because its data, initial parameters or frozen arrays have changed.
+  `write_cache`: whether to store encoded text on disk. Raises `UserError` if the run cannot begin
+  or resume, for example because its data, initial parameters or frozen arrays have changed.
   """
   train = config.train
   # Import the plugins first, so that their errors come before any text is read.
@@ -79,8 +80,8 @@ def prepare_run(
   corpora = open_corpora(config.data)
   processes.check_same(files.json_bytes(corpora.fingerprints()), 'text')
   first = next(iter(corpora.valid.values()))
-  gold = first.gold and first.gold[:_TRIED]
-  check_metrics(metric, train.best_by, first[:_TRIED], gold)
+  gold = first.gold and first.gold[:_PAIRS]
+  check_metrics(metric, train.best_by, first[:_PAIRS], gold)
   origin = None
   if train.init_from and (run.step is None or 'train.init_from' in run.changes):
     origin = load_to_host(train.init_from)
@@ -89,15 +90,15 @@ def prepare_run(
   if origin:
     check_same_vocabulary(origin.vocabulary, vocabulary)
   objective = make_objective(config, vocabulary)
-  encoded = encode_corpora(
-    config.data, corpora, vocabulary, train.tokens_per_batch, config.seed, keep
+  encoded = make_run_batches(
+    config.data, corpora, vocabulary, train.tokens_per_batch, config.seed, write_cache
   )
   setup = make_training_setup(
     config, build_model(config.model, vocabulary), mesh, objective
   )
   facts = {
     'data': {**vocabularies.fingerprints(vocabulary), **corpora.fingerprints()},
-    'origin': origin and describe_origin(origin),
+    'origin': origin and weights_provenance(origin),
     'frozen': list(objective.provenance),
     'plugins': plugins.digests(config.plugin_kinds),
   }
@@ -113,12 +114,16 @@ def _vocabulary(
 ) -> RunVocabulary:
   """Returns the vocabulary of an existing run; for a new run, builds it in process 0."""
   if run.begun:
-    about = run_directory.read_record(run.workdir)
-    return vocabularies.load(run.workdir, about['data'])
+    run_record = run_directory.read_record(run.workdir)
+    return vocabularies.load(run.workdir, run_record['data'])
 
   def make():
-    made = building.build_vocabulary(config.data, corpora, origin and origin.vocabulary)
-    return {name: model.hex() for name, model in vocabularies.model_files(made).items()}
+    vocabulary = building.build_vocabulary(
+      config.data, corpora, origin and origin.vocabulary
+    )
+    return {
+      name: model.hex() for name, model in vocabularies.model_files(vocabulary).items()
+    }
 
   models = processes.broadcast_from_first(make)
   return vocabularies.from_model_files(
@@ -144,9 +149,9 @@ def record_start(run: RunState, prepared: PreparedRun):
   record.write_record(
     run.workdir,
     reproducible,
-    parameters=sum(leaf.size for leaf in jax.tree.leaves(setup.abstract_state.params)),
-    counts=prepared.encoded.counts,
-    flops_per_step=_flops(setup, prepared.encoded.batches.shape),
+    parameters=optax.tree.size(setup.abstract_state.params),
+    counts=prepared.data.counts,
+    flops_per_step=_flops(setup, prepared.data.batches.shape),
     **prepared.facts,
   )
 
@@ -177,9 +182,9 @@ def check_run(config: Config, workdir: Path) -> PreparedRun | None:
   if run.is_finished:
     return None
   mesh = make_mesh(MeshConfig(data=1), config.rows_per_microbatch, jax.devices()[:1])
-  prepared = prepare_run(config, run, mesh, keep=False)
+  prepared = prepare_run(config, run, mesh, write_cache=False)
   # Trace the step, since a custom objective may fail only when it is called.
-  prepared.setup.lower(prepared.encoded.batches.shape)
+  prepared.setup.lower(prepared.data.batches.shape)
   # On a machine with a plugin for an accelerator, training does not use the CPU.
   if not run.begun and not entry_points(group='jax_plugins'):
     advise_bfloat16(config.model.dtype, config.model.model_dim)

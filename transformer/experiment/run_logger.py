@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import optax
 from absl import logging
 from tqdm import tqdm
 
@@ -28,7 +29,7 @@ from transformer.runs.evaluations import (
   selection_metric,
 )
 from transformer.runs.metrics_file import MetricsFile
-from transformer.runs.run_directory import EVALUATIONS, METRICS
+from transformer.runs.run_directory import METRICS, RESULTS
 from transformer.system import processes
 from transformer.system.progress import log_info, log_warning, progress_bar
 from transformer.training.training_setup import TrainingSetup
@@ -37,9 +38,9 @@ from transformer.training.training_setup import TrainingSetup
 class RunLogger:
   """Logs the metrics of training steps, which `meter` accumulates, and evaluations.
 
-  Fetches the metrics of a step one step late, so that the device already works on the next step.
+  Fetches the metrics of a step one step late, while the device is already working on the next one.
   Raises `UserError` if a loss or gradient is not finite and the step cannot be skipped. Only
-  process 0 writes. Only a failure to write `metrics.jsonl` ends the run.
+  process 0 writes. Of all write failures, only one to `metrics.jsonl` ends the run.
   """
 
   def __init__(
@@ -65,7 +66,7 @@ class RunLogger:
     self._shown: dict[str, str] = {}
     self._began = (step, time.monotonic())
     self._pending: tuple[int, Batch, Any] | None = None
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(setup.abstract_state.params))
+    parameters = optax.tree.size(setup.abstract_state.params)
     log_info(
       f'step {step} of {config.steps}: {setup.mesh.size} {jax.devices()[0].device_kind} '
       f'device(s), {parameters:,} parameters, {rows} rows of {length} target positions per batch'
@@ -123,23 +124,23 @@ class RunLogger:
     self._write(step, values, shown)
     if self._bar.disable:
       first, since = self._began
-      left = (time.monotonic() - since) / (step - first) * (self._config.steps - step)
+      eta = (time.monotonic() - since) / (step - first) * (self._config.steps - step)
       logging.info(
         'step %d/%d  %s  %s left',
         step,
         self._config.steps,
         '  '.join(f'{name} {text}' for name, text in shown.items()),
-        tqdm.format_interval(left),
+        tqdm.format_interval(eta),
       )
 
   def log_evaluation(self, step: int, evaluation: Evaluation, evaluations: Evaluations):
     """Logs the evaluation of a step, which is the last of `evaluations`."""
     if not self._first:
       return
-    folder = self._workdir / EVALUATIONS
+    folder = self._workdir / RESULTS
     for key, texts in evaluation.translations.items():
       with warn_on_error(
-        f'step {step}, {key}: no translations in {EVALUATIONS}/', log_warning
+        f'step {step}, {key}: no translations in {RESULTS}/', log_warning
       ):
         content = ''.join(f'{text}\n' for text in texts)
         files.write(folder / f'{key.replace("/", ".")}.{step}.txt', content.encode())

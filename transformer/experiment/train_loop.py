@@ -12,7 +12,7 @@ from transformer.config import Config
 from transformer.data.batches.training_batches import BatchesByStep
 from transformer.decoding.config import resolve_decode_options
 from transformer.decoding.translator import Translator
-from transformer.errors import Preempted, UserError, short_repr
+from transformer.errors import StoppedBySignal, UserError, short_repr
 from transformer.experiment.open_run import RunState, open_run
 from transformer.experiment.preparation import PreparedRun, prepare_run, record_start
 from transformer.experiment.run_logger import RunLogger
@@ -39,7 +39,7 @@ from transformer.training.training_setup import CompiledSteps
 
 
 def train_run(config: Config, workdir: Path, signals: Signals | None = None):
-  """Trains a run from its config, or resumes it; raises `Preempted` if `signals` stop it."""
+  """Trains a run from its config, or resumes it; raises `StoppedBySignal` if `signals` stop it."""
   check_backend()
   processes.broadcast_from_first(lambda: _check_machine(config))
   mesh = make_mesh(config.mesh, config.rows_per_microbatch)
@@ -48,7 +48,7 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
       _log_end(config.train, workdir, run.step, run.history['evaluations'])
       return
     prepared = prepare_run(config, run, mesh)
-    batches = prepared.encoded.batches
+    batches = prepared.data.batches
     validation = _validation(config, prepared)
     setup = prepared.setup
     name, search = _compile_search(validation, setup.abstract_state.eval_params)
@@ -80,7 +80,7 @@ def train(
 ) -> tuple[int, Evaluations]:
   """Runs the training loop of an unfinished run; returns its last step and its evaluations.
 
-  `state` is the first state, or the restored one. Raises `Preempted` if `signals` stop the run.
+  `state` is the first state, or the restored one. Raises `StoppedBySignal` if `signals` stop it.
   """
   signals = signals or Signals()
   setup = compiled.setup
@@ -88,7 +88,7 @@ def train(
   evaluations = run.history['evaluations']
   step = int(state.step)
   done = run.training_done
-  interrupted = run.interrupted  # The evaluation of this step may be missing.
+  eval_pending = run.eval_pending
   agreement = processes.StopAgreement(setup.mesh)
   evaluate = validation.evaluate
   is_alone = jax.process_count() == 1  # Several processes can only save together.
@@ -97,19 +97,19 @@ def train(
   with RunLogger(run.workdir, setup, step, run.history, batches.shape) as logger:
     signals.defer()
     arriving = logger.meter.measure_wait(batches.iterate(step, config.steps))
-    while interrupted or not done:
-      if not interrupted:
+    while eval_pending or not done:
+      if not eval_pending:
         batch = next(arriving)
         placed = setup.shard_batch(batch)
         state, metrics = compiled.train_step(state, placed, *setup.objective.arguments)
         step += 1
         logger.log_step(step, batch, metrics)
         done = step >= config.steps
-      interrupted = False
+      eval_pending = False
       checkpoints.check_for_errors()
       if agreement.should_stop(bool(signals.requested)):
-        checkpoints.save(state, logger.history(evaluations), interrupted=True)
-        raise Preempted(
+        checkpoints.save(state, logger.history(evaluations), eval_pending=True)
+        raise StoppedBySignal(
           f'stopped by {signals.requested or "another process"} after step {step} (saved); '
           'rerun the command to resume'
         )
@@ -120,9 +120,9 @@ def train(
         try:
           evaluation = evaluate(compiled.eval_step, state.eval_params)
           evaluations = [*evaluations, _history_entry(step, evaluation, config.best_by)]
-        except (Exception, Preempted):
+        except (Exception, StoppedBySignal):
           if is_alone:
-            checkpoints.save(state, logger.history(evaluations), interrupted=True)
+            checkpoints.save(state, logger.history(evaluations), eval_pending=True)
           raise
         logger.log_evaluation(step, evaluation, evaluations)
         done = done or is_out_of_patience(evaluations, config.patience)
@@ -146,9 +146,7 @@ def _validation(config: Config, prepared: PreparedRun) -> Validation:
   translate = Translator((setup.model,), prepared.vocabulary, length, setup.mesh)
   sets = []
   for key, corpus in prepared.corpora.valid.items():
-    batches = [
-      setup.shard_batch(batch) for batch in prepared.encoded.valid_batches[key]
-    ]
+    batches = [setup.shard_batch(batch) for batch in prepared.data.valid_batches[key]]
     sources, targets = zip(*corpus[:], strict=True)
     sets.append(ValidationSet(key, batches, sources, targets, corpus.gold or targets))
   has_chrf = config.train.best_by.rpartition('/')[2] == 'chrf'
@@ -158,8 +156,8 @@ def _validation(config: Config, prepared: PreparedRun) -> Validation:
 def _compile_search(validation: Validation, params) -> tuple[str, Any]:
   """Returns a readable name, and the compiled search of the longest validation sentences."""
   sources = []
-  for each in validation.sets:
-    sources += each.sources
+  for split in validation.sets:
+    sources += split.sources
   greedy = validation.decoding
   length, search = validation.translate.compile_longest([params], sources, greedy)
   return f'search of {greedy.batch_size} sentences of {length} tokens', search
@@ -169,9 +167,9 @@ def _history_entry(step: int, evaluation: Evaluation, best_by: str) -> dict:
   """Returns an evaluation's entry in the history; raises `UserError` if it lacks `best_by`."""
   values = evaluation.values
   if best_by and f'valid/{best_by}' not in values:
-    known = ', '.join(name.removeprefix('valid/') for name in values)
+    names = ', '.join(name.removeprefix('valid/') for name in values)
     raise UserError(
-      f'train.best_by must be one of {known}; got {short_repr(best_by)}; once train.valid_metric '
+      f'train.best_by must be one of {names}; got {short_repr(best_by)}; once train.valid_metric '
       'returns it, rerun the command to resume'
     )
   return {'step': step, **values, **({BEST_BY: best_by} if best_by else {})}

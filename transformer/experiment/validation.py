@@ -17,7 +17,7 @@ from transformer.system import processes
 from transformer.system.progress import log_warning
 from transformer.training.config import STANDARD_METRICS
 
-_SHOWN = 5  # Maximum number of samples for the trackers, evenly spaced over the split.
+_SAMPLES = 5  # Maximum samples for the trackers, evenly spaced over the split.
 
 
 class Evaluation(NamedTuple):
@@ -72,32 +72,32 @@ class Validation(NamedTuple):
     """
     values = {}
     translations = {}
-    for each in self.sets:
-      answers = self.translate(
-        [params], each.sources, self.decoding, description='evaluating: '
+    for split in self.sets:
+      outputs = self.translate(
+        [params], split.sources, self.decoding, description='evaluating: '
       )
-      translations[each.key] = [answer.text for answer in answers]
-      loss = _loss(eval_step, params, each.batches)
+      translations[split.key] = [output.text for output in outputs]
+      loss = _loss(eval_step, params, split.batches)
       scores = {'loss': loss, 'perplexity': perplexity(loss)}
       if processes.is_first():
-        scores |= self._scores(each, translations[each.key])
-      values |= {f'{each.key}/{name}': value for name, value in scores.items()}
+        scores |= self._scores(split, translations[split.key])
+      values |= {f'{split.key}/{name}': value for name, value in scores.items()}
     # Custom metrics may differ across hosts, but all processes must agree: use process 0's.
     values = processes.broadcast_from_first(lambda: values)
     first = self.sets[0]
     texts = (first.sources, first.references, translations[first.key])
     samples = [Sample(*lines) for lines in zip(*texts, strict=True)]
-    return Evaluation(values, translations, samples[:: -(-len(samples) // _SHOWN)])
+    return Evaluation(values, translations, samples[:: -(-len(samples) // _SAMPLES)])
 
-  def _scores(self, each: ValidationSet, translations: list[str]) -> dict[str, float]:
-    references = [each.references]
+  def _scores(self, split: ValidationSet, translations: list[str]) -> dict[str, float]:
+    references = [split.references]
     tokenize = self.decoding.bleu_tokenize
     scores = {'bleu': corpus_score('BLEU', translations, references, tokenize)}
     if self.has_chrf:
       scores['chrf'] = corpus_score('chrF2++', translations, references)
     if self.metric:
-      with warn_on_error(f'{each.key}: a metric is skipped', log_warning):
-        scores |= custom_values(self.metric, each.sources, translations, each.gold)
+      with warn_on_error(f'{split.key}: a metric is skipped', log_warning):
+        scores |= custom_values(self.metric, split.sources, translations, split.gold)
     return scores
 
 

@@ -52,9 +52,9 @@ class MultiHeadAttention(nn.Module):
   def setup(self):
     config = self.config
 
-    def heads(number, dim):
+    def heads(count, dim):
       return nn.DenseGeneral(
-        (number, dim),
+        (count, dim),
         use_bias=config.attention_bias == 'all',
         dtype=config.dtype,
         kernel_init=matrix_init,
@@ -100,7 +100,7 @@ class MultiHeadAttention(nn.Module):
     attention dropout or the fused kernel.
     """
     config = self.config
-    given = (
+    inputs = (
       self.project('query', x_BTD, context),
       *keys_values,
       context.mask_BTS,
@@ -114,23 +114,25 @@ class MultiHeadAttention(nn.Module):
           f'the attention {config.attention} returns no attention weights; set '
           'model.attention=reference'
         )
-      out, weights_BHTS = attention_with_weights(*given)
+      out, weights_BHTS = attention_with_weights(*inputs)
       self.sow(WEIGHTS_COLLECTION, 'weights', weights_BHTS)
     elif config.attention == 'cudnn' and not initializing:
-      return fused_attention(*given, project=self.output)
+      return fused_attention(*inputs, project=self.output)
     else:
       attend = self._custom or dot_product_attention
       dropout = None
       if config.attention_dropout > 0.0 and not deterministic:
         dropout = AttentionDropout(self.make_rng('dropout'), config.attention_dropout)
-      out = attend(*given, dropout=dropout)
+      out = attend(*inputs, dropout=dropout)
     return self.output(out)
 
   def cache(self, x_BSD, context=NO_CONTEXT) -> KVCache:
     """Projects inputs [..., S, D] to a cache for all decoding steps."""
     return KVCache.from_keys_values(*self.keys_values(x_BSD, context))
 
-  def attend(self, x_BWD, cache: KVCache, context: AttentionContext) -> jax.Array:
+  def attend_to_cache(
+    self, x_BWD, cache: KVCache, context: AttentionContext
+  ) -> jax.Array:
     """Attends from the W queries of an input to its cache: maps [..., W, D] to [..., W, D]."""
     query_BWHK = self.project('query', x_BWD, context)
     restrictions = (context.mask_BTS, context.bias_HTS)
@@ -156,13 +158,13 @@ class MultiHeadAttention(nn.Module):
       The output [..., W, D], and the cache, now also filled at `index`.
     """
     start = index * x_BWD.shape[-2]
-    added = self.cache(x_BWD, context)
+    update = self.cache(x_BWD, context)
     write = jax.lax.dynamic_update_slice_in_dim
     cache = KVCache(
-      write(cache.keys, added.keys, start, axis=-1),
-      write(cache.values, added.values, start, axis=-2),
+      write(cache.keys, update.keys, start, axis=-1),
+      write(cache.values, update.values, start, axis=-2),
     )
-    return self.attend(x_BWD, cache, context), cache
+    return self.attend_to_cache(x_BWD, cache, context), cache
 
   @property
   def _custom(self):

@@ -45,15 +45,15 @@ class SentenceAttention(NamedTuple):
 def attention_weights(model: Model, params, *batch) -> AttentionWeights:
   """Runs teacher forcing on a batch, and returns all attention weights.
 
-  The weights are from the reference implementation, also if `config.attention` is `cudnn`. Raises
+  The weights are from the reference implementation, even if `config.attention` is `cudnn`. Raises
   `UserError` if the model does not store attention weights.
   """
   _, variables = model.apply({'params': params}, *batch, mutable=[WEIGHTS_COLLECTION])
-  stored = variables.get(WEIGHTS_COLLECTION, {})
+  weights = variables.get(WEIGHTS_COLLECTION, {})
 
   def weights_of(stack, depth, attention):
     return jnp.stack(
-      [stored[f'{stack}_{layer}'][attention]['weights'][0] for layer in range(depth)]
+      [weights[f'{stack}_{layer}'][attention]['weights'][0] for layer in range(depth)]
     )
 
   config = model.config

@@ -8,7 +8,7 @@ methods:
   deterministic)` runs teacher forcing on packed rows. It returns the decoder output [B, T, D] and
   the output projection [N, D], whose product is the logits.
 - `start(tokens_BS, segments_BS, positions_BS, beams)` starts a search. It returns two pytrees of
-  `ops.search.StateArray`s: the source arrays, constant over steps, and the initial decoder state.
+  `ops.search.StateArray`s: the initial decoder state, and the source arrays, constant over steps.
 - `step(tokens_BW, index, state, source)` takes the latest token of each hypothesis, its position,
   and the arrays of both pytrees. It returns float32 logits [B, W, N] and the arrays of the new
   state.
@@ -20,8 +20,8 @@ Optional:
 - `layer_logits(x_BTD)` maps the output of a decoder layer to logits, also for the Python API.
 - `search_params(params)` returns the parameters for `start` and `step`, such as matrices rounded
   once instead of at every step.
-- `flops(source_length, target_length)` returns FLOPs as `flops.train_flops` does. Without it, no
-  FLOPs are reported.
+- `flops(source_length, target_length)` returns FLOPs as `flops.transformer_flops_per_token`
+  does. Without it, no FLOPs are reported.
 - `sharding_rules` is a mapping such as `SHARDING_RULES`. Without it, parameters are replicated.
 - A scalar sown into the collection `losses` is added to the training loss of each token, and
   logged as `train/NAME`. Scalars with the same name are summed.

@@ -7,7 +7,7 @@ from transformer.config_fields import check_ranges, config_field
 from transformer.errors import UserError, short_repr
 
 # The deepest known Transformer has 500 layers per stack (Wang et al., 2022, "DeepNet").
-_MOST_LAYERS = 1000
+_MAX_LAYERS = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,8 +33,8 @@ class ModelConfig:
       (section 5.4).
     attention_dropout: dropout rate of attention weights (section 6.3 uses it in parsing).
     activation_dropout: dropout rate inside the feed-forward sublayer, after the activation.
-    norm: position of the norms. `post` is after the residual sum, as published. `pre` is before
-      each sublayer, with one more norm at the end of each stack.
+    norm_position: position of the norms. `post` is after the residual sum, as published. `pre` is
+      before each sublayer, with one more norm at the end of each stack.
     rms_norm: use RMS norm instead of layer norm (Zhang and Sennrich, 2019).
     query_key_norm: apply RMS norm to the queries and keys of each head before their dot
       product, with a learned scale per dim (after Henry et al., 2020, "Query-Key
@@ -59,8 +59,8 @@ class ModelConfig:
       settings; '' is `model.transformer.Transformer`. `model.building` defines its interface.
   """
 
-  num_layers: int = config_field(6, min=1, max=_MOST_LAYERS)
-  decoder_layers: int | None = config_field(None, min=1, max=_MOST_LAYERS)
+  num_layers: int = config_field(6, min=1, max=_MAX_LAYERS)
+  decoder_layers: int | None = config_field(None, min=1, max=_MAX_LAYERS)
   model_dim: int = config_field(512, min=1)
   ff_dim: int = config_field(2048, min=1)
   activation: str = config_field('relu', choices=('relu', 'gelu', 'silu', 'swiglu'))
@@ -71,7 +71,7 @@ class ModelConfig:
   dropout: float = config_field(0.1, min=0, below=1)
   attention_dropout: float = config_field(0.0, min=0, below=1)
   activation_dropout: float = config_field(0.0, min=0, below=1)
-  norm: str = config_field('post', choices=('post', 'pre'))
+  norm_position: str = config_field('post', choices=('post', 'pre'))
   rms_norm: bool = False
   query_key_norm: bool = False
   positions: str = config_field(

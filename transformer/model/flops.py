@@ -9,7 +9,7 @@ from transformer.model.config import ModelConfig
 _FORWARD = 1 / 3
 
 
-def train_flops(
+def transformer_flops_per_token(
   config: ModelConfig,
   vocabulary_size: int,
   source_length: int = 0,
@@ -51,18 +51,18 @@ def train_flops_per_token(
   """Returns the FLOPs of a training step per source and per target token; None if unknown.
 
   Args:
-    model: a model whose method `flops` returns FLOPs as `train_flops` does. Without this method,
-      the FLOPs are unknown.
+    model: a model whose method `flops` returns FLOPs as `transformer_flops_per_token` does.
+      Without this method, the FLOPs are unknown.
     passes: number of times that a training step passes a batch through the model.
     extra_models: other models, one forward pass each.
-    source_length, target_length: as for `train_flops`.
+    source_length, target_length: as for `transformer_flops_per_token`.
   """
   source = 0.0
   target = 0.0
-  for factor, each in [(passes, model), *((_FORWARD, other) for other in extra_models)]:
-    if getattr(each, 'flops', None) is None:
+  for factor, net in [(passes, model), *((_FORWARD, extra) for extra in extra_models)]:
+    if getattr(net, 'flops', None) is None:
       return None
-    of_source, of_target = each.flops(source_length, target_length)
+    of_source, of_target = net.flops(source_length, target_length)
     source += factor * of_source
     target += factor * of_target
   return source, target

@@ -67,30 +67,30 @@ def layer_outputs(model: Model, params, *inputs, layers: bool) -> Any:
       output = output[..., : model.config.model_dim]
   if not layers:
     return output
-  found = OrderedDict()
+  outputs = OrderedDict()
   for name, calls in variables.get('intermediates', {}).items():
     if encoding or name.startswith(('target', 'decoder')):
       # The last call is by the decoder. A layer may also return its keys and values.
       last, *_ = jax.tree.leaves(calls['__call__'][-1])
-      found[re.sub('(source|target)_', '', name)] = last
-  if 'embedding' not in found or len(found) == 1:
+      outputs[re.sub('(source|target)_', '', name)] = last
+  if 'embedding' not in outputs or len(outputs) == 1:
     raise UserError(
       f'the model {type(model).__name__} has no recognizable embedding or layers; name them as '
       'Transformer does: transformer.model.inspection lists the names'
     )
-  return found
+  return outputs
 
 
 def hidden_states(model: Model, params, *inputs, layers: bool) -> HiddenStates:
   """Computes `layer_outputs`; returns them on the host, without positions that are only padding."""
-  found = jax.device_get(layer_outputs(model, params, *inputs, layers=layers))
+  outputs = jax.device_get(layer_outputs(model, params, *inputs, layers=layers))
   mask_BT = np.asarray(inputs[-2]) > 0  # Segments of the source, or of the target.
   used_T = np.any(mask_BT, axis=0)
 
   def trimmed(x_BTD):
     return np.where(mask_BT[..., None], x_BTD, 0)[:, used_T].astype(np.float32)
 
-  return HiddenStates(jax.tree.map(trimmed, found), mask_BT[:, used_T])
+  return HiddenStates(jax.tree.map(trimmed, outputs), mask_BT[:, used_T])
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -119,11 +119,11 @@ def embeddings(model: Model, params, *batch) -> Embeddings:
   return Embeddings(source.astype(jnp.float32), target.astype(jnp.float32))
 
 
-def override_embeddings(params, given: Embeddings, dtype: str) -> Any:
-  """Returns a context manager in which a model uses `given` instead of its token embeddings."""
-  calls = {('target_embedding',): itertools.cycle(given)}
+def override_embeddings(params, replacements: Embeddings, dtype: str) -> Any:
+  """Returns a context manager in which `replacements` are a model's token embeddings."""
+  calls = {('target_embedding',): itertools.cycle(replacements)}
   if 'source_embedding' in params:
-    source, target = map(itertools.repeat, given)
+    source, target = map(itertools.repeat, replacements)
     calls = {('source_embedding',): source, ('target_embedding',): target}
 
   def intercept(call, args, kwargs, context):

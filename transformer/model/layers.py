@@ -66,14 +66,13 @@ class FeedForward(nn.Module):
 
     def dense(x, dim, name):
       # Without a dtype, the bias is added in float32, as `linear` advises.
-      y = nn.Dense(
+      return nn.Dense(
         dim,
         use_bias=not gated,
         kernel_init=matrix_init,
         dot_general=product,
         name=name,
-      )(x)
-      return y.astype(config.dtype)
+      )(x).astype(config.dtype)
 
     h_BTF = dense(x_BTD, config.ff_dim, 'inner')
     if gated:
@@ -87,7 +86,7 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-  """LayerNorm(x + Sublayer(x)), section 3.1; with `norm=pre`, x + Sublayer(LayerNorm(x)).
+  """LayerNorm(x + Sublayer(x)), section 3.1; with `norm_position=pre`, x + Sublayer(LayerNorm(x)).
 
   Pre-norm was used by Wang et al., 2019, and Baevski and Auli, 2019, and analyzed by Xiong et al.,
   2020, "On Layer Normalization in the Transformer Architecture". It requires one more norm after
@@ -101,10 +100,10 @@ class Residual(nn.Module):
     self.dropout = Dropout(self.config.dropout)
 
   def __call__(self, x_BTD, sublayer, *, deterministic) -> jax.Array:
-    before = self.config.norm == 'pre'
-    y_BTD = sublayer(self.layer_norm(x_BTD) if before else x_BTD)
+    pre_norm = self.config.norm_position == 'pre'
+    y_BTD = sublayer(self.layer_norm(x_BTD) if pre_norm else x_BTD)
     sum_BTD = x_BTD + self.dropout(y_BTD, deterministic=deterministic)
-    return sum_BTD if before else self.layer_norm(sum_BTD)
+    return sum_BTD if pre_norm else self.layer_norm(sum_BTD)
 
 
 class Embedding(nn.Module):
@@ -189,19 +188,19 @@ class Layer(nn.Module):
     self,
     x_BTD,
     context: AttentionContext,
-    memory=None,
-    memory_context: AttentionContext = NO_CONTEXT,
+    source_keys_values=None,
+    source_context: AttentionContext = NO_CONTEXT,
     *,
     deterministic,
   ) -> jax.Array:
-    """Maps [..., T, D] to [..., T, D]; `memory` is the source keys and values."""
+    """Maps [..., T, D] to [..., T, D]; `source_keys_values` is the source keys and values."""
     attend = functools.partial(
       self.self_attention.self_attend, context=context, deterministic=deterministic
     )
     attend_to_source = self.cross and functools.partial(
       self.cross_attention,
-      keys_values=memory,
-      context=memory_context,
+      keys_values=source_keys_values,
+      context=source_context,
       deterministic=deterministic,
     )
     return self.apply_sublayers(x_BTD, context, attend, attend_to_source, deterministic)
@@ -213,8 +212,8 @@ class Layer(nn.Module):
     cache: KVCache,
     context: AttentionContext,
     index,
-    memory: KVCache,
-    memory_context: AttentionContext,
+    source_cache: KVCache,
+    source_context: AttentionContext,
   ) -> tuple[jax.Array, KVCache]:
     """Decodes the latest token of W hypotheses; arguments as for `self_attend_step`."""
 
@@ -224,7 +223,7 @@ class Layer(nn.Module):
       return y_BWD
 
     attend_to_source = functools.partial(
-      self.cross_attention.attend, cache=memory, context=memory_context
+      self.cross_attention.attend_to_cache, cache=source_cache, context=source_context
     )
     x_BWD = self.apply_sublayers(x_BWD, context, attend, attend_to_source, True)
     return x_BWD, cache

@@ -39,7 +39,7 @@ class EncodedSource(NamedTuple):
   """The source arrays that decoding steps read."""
 
   is_token_BS: Any  # boolean, False at padding
-  memory: tuple[KVCache, ...]  # keys and values for cross-attention, by decoder layer
+  caches: tuple[KVCache, ...]  # keys and values for cross-attention, by decoder layer
 
 
 class DecoderState(NamedTuple):

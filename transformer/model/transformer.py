@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from transformer.model.attention import AttentionContext, RelativeBias
 from transformer.model.config import ModelConfig
-from transformer.model.flops import train_flops
+from transformer.model.flops import transformer_flops_per_token
 from transformer.model.layers import Embedding, Layer, Positions, make_norm
 from transformer.model.search_state import DecoderState, EncodedSource, KVCache
 from transformer.model.sharding_rules import SHARDING_RULES, convert_matrices
@@ -24,8 +24,7 @@ class Transformer(nn.Module):
 
   Attributes:
     vocabulary_size: number of target tokens, N.
-    source_vocabulary_size: number of source tokens, if embeddings are not shared; None is
-      `vocabulary_size`.
+    source_vocabulary_size: number of source tokens, if it differs.
   """
 
   config: ModelConfig
@@ -47,9 +46,9 @@ class Transformer(nn.Module):
     self.decoder = [self.make_layer(cross=True) for _ in range(config.decoder_depth)]
     self.encoder_bias = RelativeBias(config, bidirectional=True)
     self.decoder_bias = RelativeBias(config, bidirectional=False)
-    # With `norm=post`, each layer ends with a norm.
-    self.encoder_norm = make_norm(config) if config.norm == 'pre' else lambda x: x
-    self.decoder_norm = make_norm(config) if config.norm == 'pre' else lambda x: x
+    is_pre_norm = config.norm_position == 'pre'  # With `post`, layers end with a norm.
+    self.encoder_norm = make_norm(config) if is_pre_norm else lambda x: x
+    self.decoder_norm = make_norm(config) if is_pre_norm else lambda x: x
     shape = (self.vocabulary_size, config.model_dim)
     if not config.tie_output:
       init = nn.initializers.normal(config.model_dim**-0.5)
@@ -82,11 +81,11 @@ class Transformer(nn.Module):
       deterministic: False enables dropout and requires a `dropout` random key.
     """
     length = tokens_BS.shape[-1]
-    places_BSD = self.source_position(positions_BS, length)
-    x_BSD = self.source_embedding(tokens_BS, places_BSD, deterministic=deterministic)
-    places_S = jnp.arange(length)
+    encoding_BSD = self.source_position(positions_BS, length)
+    x_BSD = self.source_embedding(tokens_BS, encoding_BSD, deterministic=deterministic)
+    row_indices_S = jnp.arange(length)
     mask_BSS = segment_mask(segments_BS, segments_BS)
-    bias_HSS = self.encoder_bias(places_S, places_S)
+    bias_HSS = self.encoder_bias(row_indices_S, row_indices_S)
     context = AttentionContext(mask_BSS, positions_BS, bias_HSS)
     call = self.layer_call(deterministic=deterministic)
     for layer in self.encoder:
@@ -111,18 +110,18 @@ class Transformer(nn.Module):
       source_segments_BS: the `segments_BS` of `encode`.
     """
     length = inputs_BT.shape[-1]
-    places_BTD = self.target_position(positions_BT, length)
-    x_BTD = self.target_embedding(inputs_BT, places_BTD, deterministic=deterministic)
+    encoding_BTD = self.target_position(positions_BT, length)
+    x_BTD = self.target_embedding(inputs_BT, encoding_BTD, deterministic=deterministic)
     same_sentence_BTT = segment_mask(segments_BT, segments_BT)
     mask_BTT = combine_masks(causal_mask(length), same_sentence_BTT)
-    places_T = jnp.arange(length)
-    bias_HTT = self.decoder_bias(places_T, places_T)
+    row_indices_T = jnp.arange(length)
+    bias_HTT = self.decoder_bias(row_indices_T, row_indices_T)
     context = AttentionContext(mask_BTT, positions_BT, bias_HTT)
-    memory_context = AttentionContext(segment_mask(segments_BT, source_segments_BS))
+    source_context = AttentionContext(segment_mask(segments_BT, source_segments_BS))
     call = self.layer_call(deterministic=deterministic)
     for layer in self.decoder:
-      memory = layer.cross_attention.keys_values(memory_BSD)
-      x_BTD = call(layer, x_BTD, context, memory, memory_context)
+      source_keys_values = layer.cross_attention.keys_values(memory_BSD)
+      x_BTD = call(layer, x_BTD, context, source_keys_values, source_context)
     return self.decoder_norm(x_BTD)
 
   def layer_call(self, *, deterministic) -> Callable[..., Any]:
@@ -171,25 +170,25 @@ class Transformer(nn.Module):
 
   def start(
     self, tokens_BS, segments_BS, positions_BS, beams
-  ) -> tuple[EncodedSource, DecoderState]:
-    """Encodes sources for a search; returns source and initial state, pytrees of `StateArray`s.
+  ) -> tuple[DecoderState, EncodedSource]:
+    """Encodes sources for a search; returns initial state and source, pytrees of `StateArray`s.
 
     Args:
       tokens_BS, segments_BS, positions_BS: as for `encode`, with one sentence per row.
       beams: number of hypotheses per source, W.
     """
-    memory = self.source_caches(tokens_BS, segments_BS, positions_BS)
+    caches = self.source_caches(tokens_BS, segments_BS, positions_BS)
     is_token_BS = StateArray(segments_BS > 0, source_axis=-1)
-    source = EncodedSource(is_token_BS, tuple(cache.source_state() for cache in memory))
+    source = EncodedSource(is_token_BS, tuple(cache.source_state() for cache in caches))
     lineage_BWT = jnp.zeros((len(tokens_BS), beams, 0), jnp.int32)
-    shape = (len(tokens_BS), 0, self.config.model_dim)
-    nothing_BTD = jnp.zeros(shape, self.config.dtype)
-    empty = [layer.self_attention.cache(nothing_BTD) for layer in self.decoder]
+    config = self.config
+    no_input_BTD = jnp.zeros((len(tokens_BS), 0, config.model_dim), config.dtype)
+    empty = [layer.self_attention.cache(no_input_BTD) for layer in self.decoder]
     state = DecoderState(
       StateArray(lineage_BWT, time_axis=-1, per_hypothesis=True),
       tuple(cache.target_state(beams) for cache in empty),
     )
-    return source, state
+    return state, source
 
   def source_caches(self, tokens_BS, segments_BS, positions_BS) -> list[KVCache]:
     """Returns the source keys and values of each decoder layer; a subclass may override it."""
@@ -204,8 +203,7 @@ class Transformer(nn.Module):
     Args:
       tokens_BW: int32, the latest token of each hypothesis; BOS at first.
       index: scalar int32, the position of the latest token.
-      state: the state of `start` as plain arrays, with capacity for T tokens, filled below `index`.
-      source: the source of `start` as plain arrays.
+      state, source: from `start`, as plain arrays; the state has T slots, filled below `index`.
 
     Returns:
       float32 logits [B, W, N] of the next token, and the state, now also filled at `index`.
@@ -213,8 +211,8 @@ class Transformer(nn.Module):
     lineage_BWT = state.lineage_BWT
     beams, length = lineage_BWT.shape[-2:]
     positions_BW = jnp.full(tokens_BW.shape, index, jnp.int32)
-    places_BWD = self.target_position(positions_BW, length)
-    x_BWD = self.target_embedding(tokens_BW, places_BWD, deterministic=True)
+    encoding_BWD = self.target_position(positions_BW, length)
+    x_BWD = self.target_embedding(tokens_BW, encoding_BWD, deterministic=True)
     slots_W = jnp.arange(beams, dtype=jnp.int32)
     newest_BW = jnp.broadcast_to(slots_W, tokens_BW.shape)
     lineage_BWT = lineage_BWT.at[..., index].set(newest_BW)
@@ -225,13 +223,15 @@ class Transformer(nn.Module):
     )
     is_token_BS = source.is_token_BS
     shape = (*tokens_BW.shape, is_token_BS.shape[-1])
-    mask_BWS = jnp.broadcast_to(is_token_BS[..., None, :], shape)
-    memory_context = AttentionContext(mask_BWS)
+    source_context = AttentionContext(
+      jnp.broadcast_to(is_token_BS[..., None, :], shape)
+    )
     caches = []
-    for layer, cache, memory in zip(
-      self.decoder, state.caches, source.memory, strict=True
+    for layer, cache, source_cache in zip(
+      self.decoder, state.caches, source.caches, strict=True
     ):
-      x_BWD, cache = layer.step(x_BWD, cache, context, index, memory, memory_context)
+      inputs = x_BWD, cache, context, index, source_cache, source_context
+      x_BWD, cache = layer.step(*inputs)
       caches.append(cache)
     return self.layer_logits(x_BWD), DecoderState(lineage_BWT, tuple(caches))
 
@@ -239,9 +239,9 @@ class Transformer(nn.Module):
     """Returns parameters for searches, with matrices converted to the type of activations."""
     return convert_matrices(params, self.config.dtype)
 
-  def flops(self, source_length=0, target_length=0) -> tuple[float, float]:
-    """Returns the training FLOPs per source token and per target token: `flops.train_flops`."""
-    return train_flops(self.config, self.vocabulary_size, source_length, target_length)
+  def flops(self, *lengths) -> tuple[float, float]:
+    """Returns the FLOPs of a training step per source and target token, for rows of `lengths`."""
+    return transformer_flops_per_token(self.config, self.vocabulary_size, *lengths)
 
 
 def init_params(model: nn.Module, seed: int) -> Any:

@@ -59,7 +59,7 @@ def dot_product_attention(
   """softmax(Q Kᵀ / √d_k) V for every head: equation 1 of "Attention Is All You Need".
 
   More than 256 queries are processed in chunks, so that the scores of at most 256 queries are in
-  memory at once. Mask and bias are not chunked.
+  memory at once. Mask and bias are in memory for all queries.
   For forward-mode differentiation in 16 bits, see `transformer.ops`.
 
   Args:
@@ -144,8 +144,8 @@ def _scores_forward(q_BTHK, k_BSHK):
   return _scores(q_BTHK, k_BSHK), (q_BTHK, k_BSHK)
 
 
-def _scores_backward(saved, gradient_BHTS):
-  q_BTHK, k_BSHK = saved
+def _scores_backward(residuals, gradient_BHTS):
+  q_BTHK, k_BSHK = residuals
   gradient_BHTS = gradient_BHTS.astype(q_BTHK.dtype)
   return (
     jnp.einsum('...HTS,...SHK->...THK', gradient_BHTS, k_BSHK),
@@ -186,34 +186,34 @@ def _attention_by_parts(q_BTHK, k_BSHK, v_BSHV, mask_BTS, bias_BHTS, dropout):
 
   @jax.checkpoint
   def attend(part):
-    number, q, mask, bias = part
-    own = (
+    index, q, mask, bias = part
+    part_dropout = (
       None
       if dropout is None
-      else dropout._replace(key=jax.random.fold_in(dropout.key, number))
+      else dropout._replace(key=jax.random.fold_in(dropout.key, index))
     )
-    return _attention(q, k_BSHK, v_BSHV, mask, bias, own)[0]
+    return _attention(q, k_BSHK, v_BSHV, mask, bias, part_dropout)[0]
 
-  given = (
+  inputs = (
     jnp.arange(parts),
     split_axis(q_BTHK, q_BTHK.ndim - 3, parts, size),
     split_rows(mask_BTS),
     split_rows(bias_BHTS),
   )
-  out = jnp.moveaxis(jax.lax.map(attend, given), 0, -4)
+  out = jnp.moveaxis(jax.lax.map(attend, inputs), 0, -4)
   return jax.lax.collapse(out, out.ndim - 4, out.ndim - 2)[..., :length, :, :]
 
 
 def check_arrays(q_BTHK, k_BSHK, v_BSHV):
   """Raises a ValueError for types or shapes that JAX would convert or broadcast silently."""
-  given = (q_BTHK, k_BSHK, v_BSHV)
-  are_floats = all(jnp.issubdtype(array.dtype, jnp.floating) for array in given)
-  have_same = (
+  arrays = (q_BTHK, k_BSHK, v_BSHV)
+  are_floats = all(jnp.issubdtype(array.dtype, jnp.floating) for array in arrays)
+  shapes_match = (
     q_BTHK.shape[:-3] == k_BSHK.shape[:-3] and q_BTHK.shape[-2:] == k_BSHK.shape[-2:]
   )
-  if not (are_floats and have_same and k_BSHK.shape[:-1] == v_BSHV.shape[:-1]):
-    got = ', '.join(f'{array.dtype}{list(array.shape)}' for array in given)
+  if not (are_floats and shapes_match and k_BSHK.shape[:-1] == v_BSHV.shape[:-1]):
+    shapes = ', '.join(f'{array.dtype}{list(array.shape)}' for array in arrays)
     raise ValueError(
       'queries, keys and values must be floats [..., T, H, K], [..., S, H, K] and [..., S, H, V] '
-      f'with the same leading axes, S, H and K; got {got}'
+      f'with the same leading axes, S, H and K; got {shapes}'
     )

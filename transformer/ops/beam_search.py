@@ -115,18 +115,18 @@ def beam_search(
     # Upper bound on the scores of live hypotheses: more tokens only lower a log-probability, and
     # the length penalty is largest at the limit.
     bound_B = jnp.max(live.log_probs, axis=1) / length_penalty(limits_B, options.alpha)
-    over_B = (
+    done_B = (
       _exists(finished)[:, -1]
       | (finished.scores[:, nbest - 1] >= bound_B)
       | (t + 1 >= limits_B)
     )
     new = live_tokens, live.log_probs, state, finished
-    kept = where_rows(
+    updated = where_rows(
       beams.done,
       (beams.live_tokens, beams.live_log_probs, beams.state, beams.finished),
       new,
     )
-    return BeamSearchState(t + 1, *kept, cache, beams.done | over_B)
+    return BeamSearchState(t + 1, *updated, cache, beams.done | done_B)
 
   shape = len(limits_B), beam_size
   none_BW = jnp.full(shape, -jnp.inf, jnp.float32)
@@ -164,10 +164,10 @@ def _merge_finished(
     leading.log_probs,
     jnp.where(ends_BW, scores_BW, -jnp.inf),
   )
-  both = jax.tree.map(
+  candidates = jax.tree.map(
     lambda *leaves: jnp.concatenate(leaves, axis=1), beams.finished, ending
   )
-  return top_hypotheses(both, scores_BW.shape[1])
+  return top_hypotheses(candidates, scores_BW.shape[1])
 
 
 def _exists(hypotheses: Hypotheses) -> jax.Array:

@@ -25,8 +25,8 @@ def dropout(key, x, rate) -> jax.Array:
     return x
   keep = 1.0 - rate
   threshold = min(round(keep * 2**32), 2**32 - 1)
-  kept = random_bits(key, x.shape) < jnp.uint32(threshold)
-  return jnp.where(kept, x * (1.0 / keep), 0.0)
+  keep_mask = random_bits(key, x.shape) < jnp.uint32(threshold)
+  return jnp.where(keep_mask, x * (1.0 / keep), 0.0)
 
 
 def random_bits(key, shape) -> jax.Array:

@@ -31,8 +31,8 @@ def fused_attention(
   bias = None
   if bias_BHTS is not None:
     # A bias shared by all rows is not broadcast to them.
-    own = leading if bias_BHTS.ndim > 3 else (1,)
-    bias = rows(jnp.broadcast_to(bias_BHTS, (*own, heads, *shape)))
+    bias_leading = leading if bias_BHTS.ndim > 3 else (1,)
+    bias = rows(jnp.broadcast_to(bias_BHTS, (*bias_leading, heads, *shape)))
     seen = bias != -jnp.inf
     mask = mask & seen
     bias = jnp.where(seen, bias, 0).astype(q_BTHK.dtype)
@@ -48,13 +48,15 @@ def fused_attention(
     scale=scale,
     implementation='cudnn',
   )
-  has_keys = jnp.swapaxes(has_keys_BHT1, -3, -2)
-  nothing = jnp.zeros_like(out[:1, :1])
-  if project is not None:
-    has_keys = has_keys[..., 0]
-    out = project(out)
-    nothing = project(nothing)
-  return jnp.where(has_keys, out, nothing).reshape(*leading, *out.shape[1:])
+  has_keys_BTH1 = jnp.swapaxes(has_keys_BHT1, -3, -2)
+  zeros = jnp.zeros_like(out[:1, :1])
+  if project is None:
+    out = jnp.where(has_keys_BTH1, out, zeros)
+  elif bias is None:
+    out = jnp.where(has_keys_BTH1[..., 0], project(out), project(zeros))
+  else:  # A bias of -inf may leave only some heads of a query without keys.
+    out = project(jnp.where(has_keys_BTH1, out, zeros))
+  return out.reshape(*leading, *out.shape[1:])
 
 
 def missing_for_fused_attention(key_dim: int) -> str:

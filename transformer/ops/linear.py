@@ -21,8 +21,8 @@ def _forward(x, kernel_IO):
   return y, (x, kernel_IO)
 
 
-def _backward(saved, gradient):
-  x, kernel_IO = saved
+def _backward(residuals, gradient):
+  x, kernel_IO = residuals
   gradient = gradient.astype(x.dtype)
   gradient_x = jnp.einsum('...O,IO->...I', gradient, kernel_IO)
   gradient_IO = jax.lax.platform_dependent(

@@ -78,14 +78,14 @@ def _combine(left, right):
 softmax_sums_in_one_pass.defjvp(functools.partial(jax.jvp, softmax_sums))
 
 
-def _token_losses_backward(smoothing, saved, cotangents):
-  probabilities, targets = saved
+def _token_losses_backward(smoothing, residuals, cotangents):
+  probabilities, targets = residuals
   vocabulary = probabilities.shape[-1]
   is_target = jax.nn.one_hot(targets, vocabulary, dtype=jnp.bool_)
-  wanted = jnp.where(
+  target_probabilities = jnp.where(
     is_target, 1.0 - smoothing + smoothing / vocabulary, smoothing / vocabulary
   )
-  return (probabilities - wanted) * cotangents[0][..., None], None
+  return (probabilities - target_probabilities) * cotangents[0][..., None], None
 
 
 token_losses.defvjp(_token_losses, _token_losses_backward)
@@ -116,7 +116,7 @@ def chunked_loss(
   output_ND,
   weights_BT,
   by_position,
-  whole=(),
+  shared_arrays=(),
   *,
   num_row_shards=1,
 ) -> dict[str, jax.Array]:
@@ -128,11 +128,11 @@ def chunked_loss(
 
   Args:
     function: called with the logits of a chunk, float32 [B, C, N], its slice of `by_position`, and
-      `whole`. Returns the loss and the plain cross entropy of each position, [B, C].
+      `shared_arrays`. Returns the loss and the plain cross entropy of each position, [B, C].
     x_BTD, output_ND: logits are x · outputᵀ.
     weights_BT: numbers or booleans, the weight of each position; 0 for padding.
     by_position: a pytree of arrays [B, T, ...], such as the targets; no gradient.
-    whole: a pytree of arrays passed to every chunk; no gradient.
+    shared_arrays: a pytree of arrays passed to every chunk; no gradient.
     num_row_shards: number of shards that the rows are split into; scales the chunk size.
 
   Returns:
@@ -142,7 +142,9 @@ def chunked_loss(
   """
   weights_BT = weights_BT.astype(jnp.float32)
   by_position = (weights_BT, by_position)
-  loss, nll = _sums((function, num_row_shards), x_BTD, output_ND, by_position, whole)
+  loss, nll = _sums(
+    (function, num_row_shards), x_BTD, output_ND, by_position, shared_arrays
+  )
   return {'loss': loss, 'nll': nll, 'weight': jnp.sum(weights_BT)}
 
 
@@ -185,15 +187,15 @@ def _chunks(positions, arrays):
   return jax.tree.map(lambda array: split_axis(array, 1, count, size), arrays)
 
 
-def _by_chunks(function, positions, x_BTD, output_ND, by_position, whole):
+def _by_chunks(function, positions, x_BTD, output_ND, by_position, shared_arrays):
   projection_ND = output_ND.astype(x_BTD.dtype)  # Once, not per chunk.
 
   def add_chunk(carry, chunk):
     (loss_sum, nll_sum), gradient_DN = carry
-    x, (weights, given) = chunk
+    x, (weights, arrays) = chunk
     logits = linear.logits(x, projection_ND)
     loss, gradient_of, nll = jax.vjp(
-      lambda y: function(y, given, whole), logits, has_aux=True
+      lambda y: function(y, arrays, shared_arrays), logits, has_aux=True
     )
     error = gradient_of(weights)[0].astype(x.dtype)
     gradient_x = jnp.einsum('...N,ND->...D', error, projection_ND)

@@ -17,8 +17,8 @@ def segment_mask(query_segments_BT, key_segments_BS) -> jax.Array:
 
   It is True where the segments of a query and a key are equal and not 0, which is padding.
   """
-  same = query_segments_BT[..., :, None] == key_segments_BS[..., None, :]
-  return same & (key_segments_BS[..., None, :] != 0)
+  same_segment = query_segments_BT[..., :, None] == key_segments_BS[..., None, :]
+  return same_segment & (key_segments_BS[..., None, :] != 0)
 
 
 def lineage_mask(lineage_BWT, index) -> jax.Array:

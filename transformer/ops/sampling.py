@@ -48,7 +48,7 @@ def greedy_search(step, cache, limits_B, options: SearchOptions) -> Search:
 
 
 class RolloutState(NamedTuple):
-  """The state of `rollout` after t tokens; arrays of `Hypotheses` have the same shapes here."""
+  """The state of `rollout` after t tokens; arrays named as in `Hypotheses` have its shapes."""
 
   t: jax.Array
   last: jax.Array  # [B, W], the latest token
@@ -83,8 +83,8 @@ def rollout(choose, step, cache, limits_B, width, options: SearchOptions) -> Sea
   def finish(state: RolloutState) -> Hypotheses:
     log_probs_BW = jnp.where(state.lengths > 0, state.log_probs, -jnp.inf)
     scores_BW = log_probs_BW / length_penalty(state.lengths, options.alpha)
-    found = Hypotheses(state.tokens, state.lengths, log_probs_BW, scores_BW)
-    return top_hypotheses(found, width)
+    hypotheses = Hypotheses(state.tokens, state.lengths, log_probs_BW, scores_BW)
+    return top_hypotheses(hypotheses, width)
 
   initial_state = RolloutState(
     jnp.int32(0),
@@ -191,8 +191,8 @@ def _rank_at_sum(rank_BWN, weights_BWN, target):
   ten times as long.
   """
 
-  def add_bit(number, rank_BW1):
-    higher_BW1 = rank_BW1 | (jnp.int32(1) << (30 - number))
+  def add_bit(index, rank_BW1):
+    higher_BW1 = rank_BW1 | (jnp.int32(1) << (30 - index))
     sum_BW1 = jnp.sum(weights_BWN, axis=-1, keepdims=True, where=rank_BWN < higher_BW1)
     return jnp.where(sum_BW1 < target, higher_BW1, rank_BW1)
 

@@ -167,11 +167,11 @@ def run_search(search: Search) -> Hypotheses:
   """
   state = search.initial_state
   for length in cache_lengths(search.options.max_length):
-    state = add_tokens(search, grow_state(state, length), length)
+    state = extend_to(search, grow_state(state, length), length)
   return search.finish(state)
 
 
-def add_tokens(search: Search, state, t) -> Any:
+def extend_to(search: Search, state, t) -> Any:
   """Adds tokens until there are `t`, or until the search for every input is done."""
   return jax.lax.while_loop(
     lambda state: (state.t < t) & ~jnp.all(state.done), search.add_token, state
@@ -197,5 +197,5 @@ def length_penalty(length, alpha) -> jax.Array:
 
 def top_hypotheses(hypotheses: Hypotheses, count) -> Hypotheses:
   """Returns the `count` best hypotheses by descending score; ties keep their order."""
-  _, chosen = top_k(hypotheses.scores, count)
-  return jax.tree.map(lambda leaf: gather_beams(leaf, chosen), hypotheses)
+  _, indices = top_k(hypotheses.scores, count)
+  return jax.tree.map(lambda leaf: gather_beams(leaf, indices), hypotheses)

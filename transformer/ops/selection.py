@@ -15,8 +15,8 @@ from transformer.ops.axes import pad_axis
 
 def top_k(x_BX, count) -> tuple[jax.Array, jax.Array]:
   """Returns the `count` largest numbers of each row, descending, and their indices."""
-  values_BC, _, where_BC = top_sums(x_BX[:, None], [], count)
-  return values_BC, where_BC
+  values_BC, _, index_BC = top_sums(x_BX[:, None], [], count)
+  return values_BC, index_BC
 
 
 def top_sums(
@@ -38,10 +38,10 @@ def top_sums(
   block = _block_size(rows, width, count)
   if block == 1:
     sums_BX = add_terms(x_BWX, terms).reshape(batch, -1)
-    values_BC, where_BC = map(
+    values_BC, index_BC = map(
       jax.lax.optimization_barrier, jax.lax.top_k(sums_BX, count)
     )
-    return values_BC, where_BC // width, where_BC % width
+    return values_BC, index_BC // width, index_BC % width
   blocks = -(-width // block)
   x_BWX = pad_axis(x_BWX, 2, blocks * block, -jnp.inf)
   x_BMX = x_BWX.reshape(batch, -1, block)
@@ -51,11 +51,11 @@ def top_sums(
   chosen_BC = jnp.sort(chosen_BC, axis=-1)
   row_BC = chosen_BC // blocks
   terms = [gather_beams(term_BW, row_BC) for term_BW in terms]
-  values_BC, block_BC, where_BC = top_sums(gather_beams(x_BMX, chosen_BC), terms, count)
+  values_BC, block_BC, index_BC = top_sums(gather_beams(x_BMX, chosen_BC), terms, count)
   return (
     values_BC,
     gather_beams(row_BC, block_BC),
-    gather_beams(chosen_BC % blocks, block_BC) * block + where_BC,
+    gather_beams(chosen_BC % blocks, block_BC) * block + index_BC,
   )
 
 
@@ -98,9 +98,9 @@ def _block_size(rows, width, count):
   ideal = min(math.sqrt(rows * width / count), width)
   if ideal < 8:
     return 1
-  near = range(math.ceil(ideal / 2), min(math.floor(ideal * 2), width) + 1)
-  sizes = [size for size in near if width % size == 0]
-  sizes = sizes or [size for size in near if size >= count]
+  candidates = range(math.ceil(ideal / 2), min(math.floor(ideal * 2), width) + 1)
+  sizes = [size for size in candidates if width % size == 0]
+  sizes = sizes or [size for size in candidates if size >= count]
   return min(sizes, key=lambda size: abs(math.log(size / ideal)), default=1)
 
 

@@ -15,9 +15,9 @@ from absl import logging
 from transformer import files
 from transformer.errors import UserError, type_and_message
 from transformer.runs import sealing
-from transformer.runs.checkpoints import AVERAGE, HISTORY, PARAMS, Checkpoints
+from transformer.runs.checkpoints import EMA, HISTORY, PARAMS, Checkpoints
 from transformer.runs.evaluations import best_evaluation
-from transformer.runs.run_directory import REMOVED, UNFINISHED
+from transformer.runs.run_directory import EVAL_PENDING, REMOVED
 from transformer.system import processes
 from transformer.training.step import TrainState
 
@@ -39,8 +39,8 @@ class CheckpointWriter(Checkpoints):
   def __init__(self, directory: Path, *, keep: int = 1):
     """Opens a directory; the first checkpoint creates it.
 
-    The directory holds the latest `keep` checkpoints and the best one. An interrupted checkpoint
-    does not count toward `keep`, and the next checkpoint replaces it.
+    The directory holds the latest `keep` checkpoints and the best one. A checkpoint with a
+    pending evaluation does not count toward `keep`, and the next checkpoint replaces it.
     """
     if processes.is_first():
       _tidy(directory)
@@ -56,41 +56,41 @@ class CheckpointWriter(Checkpoints):
     Renames each later checkpoint, which is corrupt, to `STEP.damaged`, so that it can be repaired
     by hand and its step can be saved again. Raises `UserError` if all checkpoints are corrupt.
     """
-    whole = super().latest_intact()
-    for step in [step for step in self.steps if step > (whole or 0)]:
+    intact = super().latest_intact()
+    for step in [step for step in self.steps if step > (intact or 0)]:
       folder = self._directory / str(step)
-      aside = files.unused_name(folder.with_name(f'{step}.damaged'))
-      os.rename(folder, aside)
+      new_path = files.unused_name(folder.with_name(f'{step}.damaged'))
+      os.rename(folder, new_path)
       self.steps.remove(step)
       logging.warning(
         'moved %s to %s, which may be removed; the run resumes from step %d',
         folder,
-        aside.name,
-        whole,
+        new_path.name,
+        intact,
       )
-    return whole
+    return intact
 
-  def save(self, state: TrainState, history: dict, interrupted: bool = False):
+  def save(self, state: TrainState, history: dict, eval_pending: bool = False):
     """Starts to write a checkpoint; returns once `state` may be overwritten.
 
     The `evaluations` of the history decide which checkpoint is the best. The history is JSON data;
     a thread reads it later, so it must not be modified.
 
-    The evaluation of an `interrupted` step may be missing; the finished checkpoint of the same step
-    replaces it. An interrupted checkpoint is written before this returns.
+    With `eval_pending`, the evaluation of the step may be missing; a later checkpoint of the
+    same step replaces this one, which is written before this returns.
     """
     self.wait()
     step = int(state.step)
     parts = {name: ocp.args.StandardSave(item) for name, item in _parts(state).items()}
     parts[HISTORY] = ocp.args.JsonSave(history)
-    if interrupted:
-      parts[UNFINISHED] = ocp.args.JsonSave({})
+    if eval_pending:
+      parts[EVAL_PENDING] = ocp.args.JsonSave({})
     unsealed = self._directory / f'{step}{_UNSEALED}'
     with _one_line_errors(self._directory):
       self._directory.mkdir(parents=True, exist_ok=True)
       self._checkpointer.save(unsealed, args=ocp.args.Composite(**parts))
     self._writing = self._thread.submit(self._finish, step, unsealed, history)
-    if interrupted:
+    if eval_pending:
       self.wait()
 
   def _finish(self, step: int, unsealed: Path, history: Mapping):
@@ -111,12 +111,12 @@ class CheckpointWriter(Checkpoints):
     `like` has the shapes, dtypes and shardings of the state. Also deletes superfluous checkpoints
     that a killed process did not delete.
     """
-    wanted = _parts(like)
+    targets = _parts(like)
     # Checkpoints saved without train.max_consecutive_nonfinite have no counters of skipped steps.
     if not (self._directory / str(step) / _SKIPS).is_dir():
-      wanted.pop(_SKIPS, None)
+      targets.pop(_SKIPS, None)
     args = ocp.args.Composite(
-      **{name: ocp.args.StandardRestore(part) for name, part in wanted.items()}
+      **{name: ocp.args.StandardRestore(part) for name, part in targets.items()}
     )
     parts = self._read(
       step, lambda folder: self._checkpointer.restore(folder, args=args)
@@ -128,16 +128,16 @@ class CheckpointWriter(Checkpoints):
       self._remove_superfluous(self.history(step))
     rest = parts[_REST]
     return TrainState(
-      rest['step'], parts[PARAMS], rest['optimizer'], parts.get(AVERAGE), skips
+      rest['step'], parts[PARAMS], rest['optimizer'], parts.get(EMA), skips
     )
 
   def _remove_superfluous(self, history: Mapping):
     """Deletes all checkpoints except the latest, the latest `keep` finished ones and the best."""
-    finished = [step for step in self.steps if not self.is_interrupted(step)]
-    kept = {self.steps[-1], *finished[-self._keep :]}
+    finished = [step for step in self.steps if not self.is_eval_pending(step)]
+    kept_steps = {self.steps[-1], *finished[-self._keep :]}
     if best := best_evaluation(history['evaluations']):
-      kept.add(best['step'])
-    self._remove(set(self.steps) - kept)
+      kept_steps.add(best['step'])
+    self._remove(set(self.steps) - kept_steps)
     shutil.rmtree(self._directory / REMOVED, ignore_errors=True)
 
   def _remove(self, steps: Iterable[int]):
@@ -170,8 +170,8 @@ class CheckpointWriter(Checkpoints):
 
 def _tidy(directory: Path):
   """Removes partial checkpoints; restores a removed checkpoint that was never replaced."""
-  for left in directory.glob(f'*{_UNSEALED}*'):
-    shutil.rmtree(left)
+  for leftover in directory.glob(f'*{_UNSEALED}*'):
+    shutil.rmtree(leftover)
   newest = max(Checkpoints(directory).steps, default=-1)
   for path in directory.glob(f'{REMOVED}/*'):
     if path.name.isdecimal() and int(path.name) > newest:
@@ -181,7 +181,7 @@ def _tidy(directory: Path):
 def _parts(state: TrainState) -> dict:
   parts = {
     PARAMS: state.params,
-    AVERAGE: state.average,
+    EMA: state.average,
     _SKIPS: state.skips,
     _REST: {'step': state.step, 'optimizer': state.optimizer},
   }

@@ -17,11 +17,11 @@ from absl import logging
 from transformer.errors import UserError, is_out_of_memory, short_repr, type_and_message
 from transformer.runs import sealing
 from transformer.runs.evaluations import best_evaluation
-from transformer.runs.run_directory import UNFINISHED, check_path
+from transformer.runs.run_directory import EVAL_PENDING, check_path
 
 # Checkpoint items that are read outside of training, too.
 PARAMS = 'params'
-AVERAGE = 'average'
+EMA = 'average'
 HISTORY = 'history'
 
 
@@ -44,9 +44,9 @@ class Checkpoints:
       int(path.name) for path in self._directory.glob('*') if path.name.isdecimal()
     )
 
-  def is_interrupted(self, step: int) -> bool:
-    """Returns whether a signal stopped training at this step, perhaps before its evaluation."""
-    return (self._directory / str(step) / UNFINISHED).is_dir()
+  def is_eval_pending(self, step: int) -> bool:
+    """Returns whether training was stopped at this step, perhaps before its evaluation."""
+    return (self._directory / str(step) / EVAL_PENDING).is_dir()
 
   def latest_intact(self) -> int | None:
     """Returns the step of the latest intact checkpoint; None if there are no checkpoints.
@@ -67,25 +67,25 @@ class Checkpoints:
       )
     return None
 
-  def resolve(self, which: str) -> int:
+  def resolve(self, checkpoint: str) -> int:
     """Returns the step of a checkpoint: `best`, `latest` or a step as text.
 
     Raises `UserError` if the checkpoint is missing or corrupt.
     """
     if not self.steps:
       raise UserError(f'{self._directory} holds no checkpoint; train the run first')
-    step = self.steps[-1] if which in ('best', 'latest') else None
-    if which == 'best':
+    step = self.steps[-1] if checkpoint in ('best', 'latest') else None
+    if checkpoint == 'best':
       best = best_evaluation(self.history(step)['evaluations'])
       # A run that was stopped before its first evaluation has no best step: use the latest.
       step = best['step'] if best else step
-    elif which.isdecimal():
-      step = int(which)
+    elif checkpoint.isdecimal():
+      step = int(checkpoint)
     if step not in self.steps:
       raise UserError(
         f'checkpoint must be best, latest or one of the steps {", ".join(map(str, self.steps))}; '
-        f'got {short_repr(which)}'
-        + (f', whose step {step} is missing' if which == 'best' else '')
+        f'got {short_repr(checkpoint)}'
+        + (f', whose step {step} is missing' if checkpoint == 'best' else '')
       )
     self._verify(step)
     return step
@@ -95,7 +95,7 @@ class Checkpoints:
   ) -> Any:
     """Returns parameters with the shapes of `like`: of one step, or the mean of several.
 
-    The mean follows section 6.1 of the paper. `item` is `PARAMS`, or `AVERAGE` for the moving
+    The mean follows section 6.1 of the paper. `item` is `PARAMS`, or `EMA` for the moving
     average of the parameters.
     """
     total = None
@@ -158,12 +158,12 @@ def leaves_by_name(arrays) -> dict:
 def _read_arrays(folder: Path, like, sharding):
   """Returns nested dicts of arrays, read from the TensorStore database that Orbax wrote."""
   store = {'driver': 'ocdbt', 'base': {'driver': 'file', 'path': f'{folder}/'}}
-  wanted = leaves_by_name(like)
+  leaves = leaves_by_name(like)
   opening = [
     tensorstore.open(
       {'driver': 'auto', 'kvstore': {**store, 'path': f'{name}/'}}, open=True, read=True
     )
-    for name in wanted
+    for name in leaves
   ]
   opened = [array.result() for array in opening]
   reading = [array.read() for array in opened]

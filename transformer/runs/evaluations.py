@@ -48,4 +48,4 @@ def _rank(evaluation: Mapping) -> tuple[float, ...]:
     score = score if score >= _LEAST else 0.0
   elif metric in _LOWER_IS_BETTER:
     score = -score
-  return tuple(-math.inf if math.isnan(number) else number for number in (score, -loss))
+  return tuple(-math.inf if math.isnan(value) else value for value in (score, -loss))

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from absl import logging
 
 from transformer import files
@@ -23,7 +24,7 @@ from transformer.model.building import Model, build_model, python_modules
 from transformer.model.transformer import init_params
 from transformer.runs import record, run_directory
 from transformer.runs.checkpoints import (
-  AVERAGE,
+  EMA,
   PARAMS,
   Checkpoints,
   leaves_by_name,
@@ -40,7 +41,7 @@ class Run:
   Attributes:
     vocabulary: the shared vocabulary, or one vocabulary per language.
     params: the parameters, or their moving average if the run maintains one.
-    steps: the checkpoints that the parameters are averaged over, ascending.
+    checkpoint_steps: the checkpoints that the parameters are averaged over, ascending.
   """
 
   workdir: Path
@@ -48,7 +49,7 @@ class Run:
   vocabulary: RunVocabulary
   model: Model
   params: Any
-  steps: list[int]
+  checkpoint_steps: list[int]
 
   def __post_init__(self):
     check_params(self.model, self.params)
@@ -89,14 +90,14 @@ def load_run(
   steps = [
     step
     for step in checkpoints.steps
-    if step == chosen or (step < chosen and not checkpoints.is_interrupted(step))
+    if step == chosen or (step < chosen and not checkpoints.is_eval_pending(step))
   ][-average:]
   if len(steps) < average:
     raise UserError(
       f'{workdir} has {len(steps)} checkpoints up to step {chosen}, too few to average '
       f'{average}; average fewer, or train with a larger train.keep'
     )
-  item = AVERAGE if config.train.ema_decay else PARAMS
+  item = EMA if config.train.ema_decay else PARAMS
   devices = replicated(sentence_mesh(config.decode.batch_size))
   params = checkpoints.average_params(steps, _shapes_of(model), devices, item)
   run = Run(workdir, config, vocabulary, model, params, steps)
@@ -108,11 +109,11 @@ def load_run(
 
 def divergence_error(runs: Sequence[Run], fact: str) -> UserError:
   """Returns a `UserError` that names the diverged runs and suggests a fix."""
-  named = ' or '.join(
-    f'{run.workdir}, step {", ".join(map(str, run.steps))},' for run in runs
+  names = ' or '.join(
+    f'{run.workdir}, step {", ".join(map(str, run.checkpoint_steps))},' for run in runs
   )
   return UserError(
-    f'{named} has diverged: {fact}; choose an earlier checkpoint, or train again '
+    f'{names} has diverged: {fact}; choose an earlier checkpoint, or train again '
     f'with a lower learning rate'
   )
 
@@ -124,10 +125,10 @@ def check_finite_scores(
 
   `line_numbers` are the line numbers of the scores.
   """
-  for number, score in zip(line_numbers, scores, strict=False):
+  for line_number, score in zip(line_numbers, scores, strict=False):
     if not math.isfinite(score):
       raise divergence_error(
-        runs, f'the log-probabilities for line {number} are not finite'
+        runs, f'the log-probabilities for line {line_number} are not finite'
       )
 
 
@@ -136,13 +137,13 @@ def save_run(
   config: Config,
   vocabulary: RunVocabulary,
   params,
-  steps: list[int],
+  checkpoint_steps: list[int],
 ):
   """Saves weights as a run that `load_run` can read, but that training cannot resume.
 
   Args:
     workdir: an empty directory.
-    steps: the checkpoints that the weights come from; the new checkpoint gets the last step.
+    checkpoint_steps: the checkpoints that the weights come from; the new checkpoint gets the last.
   """
   # Loading a run needs neither Orbax nor Optax, whose imports take a sixth of the start-up time.
   from transformer.runs.checkpoint_writer import CheckpointWriter
@@ -152,7 +153,7 @@ def save_run(
   workdir = Path(workdir)
   params = jax.tree.map(jnp.asarray, params)
   state = TrainState(
-    jnp.int32(steps[-1]),
+    jnp.int32(checkpoint_steps[-1]),
     params,
     optimizer={},
     average=params if config.train.ema_decay else None,
@@ -167,8 +168,8 @@ def save_run(
     workdir,
     config.train.reproducible,
     data=vocabularies.fingerprints(vocabulary),
-    parameters=sum(leaf.size for leaf in jax.tree.leaves(params)),
-    **{run_directory.WEIGHTS_ONLY: steps},
+    parameters=optax.tree.size(params),
+    **{run_directory.WEIGHTS_ONLY: checkpoint_steps},
   )
 
 
@@ -178,11 +179,12 @@ def check_params(model: Model, params):
     raise UserError(
       f'parameters must be nested dicts, as run.params; got {short_repr(params)}'
     )
-  wanted = leaves_by_name(_shapes_of(model))
-  given = leaves_by_name(params)
-  for name in sorted(wanted.keys() | given.keys()):
+  expected = leaves_by_name(_shapes_of(model))
+  actual = leaves_by_name(params)
+  for name in sorted(expected.keys() | actual.keys()):
     shapes = [
-      np.shape(arrays[name]) if name in arrays else None for arrays in (wanted, given)
+      np.shape(arrays[name]) if name in arrays else None
+      for arrays in (expected, actual)
     ]
     if shapes[0] != shapes[1]:
       raise UserError(
@@ -203,7 +205,7 @@ def _shapes_of(model: Model) -> Any:
   )
 
 
-def checkpoint_steps(workdir: str | os.PathLike) -> list[str]:
+def saved_steps(workdir: str | os.PathLike) -> list[str]:
   """Returns the steps of a run's checkpoints, ascending, as text for `load_run`."""
   checkpoints = Checkpoints(files.as_path(workdir) / run_directory.CHECKPOINTS)
   checkpoints.resolve('latest')

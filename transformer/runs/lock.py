@@ -26,16 +26,16 @@ def run_lock(workdir: Path) -> Iterator[None]:
   that it created if they are empty. Raises `UserError` if another run holds the lock.
   """
   path = workdir.absolute() / LOCK
-  made = [folder for folder in path.parents if not folder.exists()]
+  new_folders = [folder for folder in path.parents if not folder.exists()]
   path.parent.mkdir(parents=True, exist_ok=True)
   with contextlib.ExitStack() as opened:
-    is_there = False
-    while not is_there:
+    is_current = False
+    while not is_current:
       file = opened.enter_context(open(path, 'a+b', buffering=0))
       _lock(file, path)
       # The holder may just have removed the file.
       with contextlib.suppress(FileNotFoundError):
-        is_there = os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+        is_current = os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     with contextlib.suppress(OSError):  # On a full disk, the holder is not recorded.
       file.truncate(0)
       file.write(
@@ -46,7 +46,7 @@ def run_lock(workdir: Path) -> Iterator[None]:
     finally:
       with contextlib.suppress(OSError):
         path.unlink()
-        for folder in made:
+        for folder in new_folders:
           folder.rmdir()
 
 

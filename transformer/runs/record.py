@@ -18,8 +18,8 @@ from transformer.system.machine import usable_cores
 def write_record(workdir: Path, reproducible: bool, **facts):
   """Writes `run.json` of a new run: the given facts, and those about this process."""
   # `add_session` appends to `resumed`.
-  about = {'format': FORMAT, **_session(reproducible), **facts, 'resumed': []}
-  files.write_sealed(workdir / RUN, about)
+  record = {'format': FORMAT, **_session(reproducible), **facts, 'resumed': []}
+  files.write_sealed(workdir / RUN, record)
 
 
 def add_session(
@@ -35,8 +35,8 @@ def add_session(
   switches of the last process that trained. Logs a warning for each plugin whose digest has changed
   since that process.
   """
-  about = read_record(workdir)
-  last = [about, *(past for past in about['resumed'] if past['trains'])][-1]
+  record = read_record(workdir)
+  last = [record, *(past for past in record['resumed'] if past['trains'])][-1]
   if trains:
     check_switches(last['jax'])
     for spec, digest in digests.items():
@@ -47,8 +47,8 @@ def add_session(
           spec,
         )
   facts = {'plugins': digests, 'changed': changes, 'trains': trains}
-  about['resumed'].append({**_session(reproducible), **facts})
-  files.write_sealed(workdir / RUN, about)
+  record['resumed'].append({**_session(reproducible), **facts})
+  files.write_sealed(workdir / RUN, record)
 
 
 def _session(reproducible: bool) -> dict:

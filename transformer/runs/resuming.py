@@ -52,8 +52,8 @@ _MAY_DIFFER = (
 def check_workdir(workdir: Path, config: Config):
   """Raises `UserError` if a directory holds a run that cannot resume, or unrelated files."""
   check_path(workdir)
-  saved = read_config_dict(workdir)
-  if saved is None:
+  config_dict = read_config_dict(workdir)
+  if config_dict is None:
     if workdir.exists() and not is_unused(workdir):
       raise UserError(
         f'{workdir} is not empty and holds no run; choose a different --workdir'
@@ -65,15 +65,15 @@ def check_workdir(workdir: Path, config: Config):
       f'{workdir} has no optimizer state to resume from; start a new run with --workdir=NEW '
       f'--config.train.init_from={workdir}'
     )
-  check_checkpoints_exist(workdir, Config.from_dict(saved).train.checkpoint_every)
+  check_checkpoints_exist(workdir, Config.from_dict(config_dict).train.checkpoint_every)
 
 
 def changed_settings(workdir: Path, config: Config) -> dict:
   """Returns the result of `check_same_settings` for a directory's run; {} without a run."""
-  saved = read_config_dict(workdir)
-  if saved is None:
+  config_dict = read_config_dict(workdir)
+  if config_dict is None:
     return {}
-  old = Config.from_dict(saved)
+  old = Config.from_dict(config_dict)
   return check_same_settings(workdir, flatten(old.to_dict()), flatten(config.to_dict()))
 
 
@@ -131,10 +131,10 @@ def check_same_start(workdir: Path, facts: Mapping):
 
   `facts` has `data`, `origin` and `frozen` as in `run.json`; an `origin` of None is not checked.
   """
-  about = read_record(workdir)
-  known = about['data']
+  record = read_record(workdir)
+  old = record['data']
   data = facts['data']
-  changed = [name for name in {*known, *data} if known.get(name) != data.get(name)]
+  changed = [name for name in {*old, *data} if old.get(name) != data.get(name)]
   if changed:
     raise UserError(
       f'{workdir} was trained on different data: {", ".join(sorted(changed))} changed '
@@ -144,7 +144,7 @@ def check_same_start(workdir: Path, facts: Mapping):
     ('train.init_from', 'origin'),
     ('train.objective_runs', 'frozen'),
   ):
-    if facts[name] is not None and about[name] != facts[name]:
+    if facts[name] is not None and record[name] != facts[name]:
       raise UserError(
         f'{workdir} was started with a different {setting}, or the best checkpoint of a run that '
         'it names has changed since; to use the current weights, choose a different --workdir'

@@ -19,7 +19,7 @@ CONFIG = 'config.json'
 RUN = 'run.json'
 METRICS = 'metrics.jsonl'
 CHECKPOINTS = 'checkpoints'
-EVALUATIONS = 'eval'
+RESULTS = 'eval'
 # The folder in `CHECKPOINTS` to which a checkpoint is moved before its files are deleted, so that a
 # killed process leaves no partial checkpoint among the others.
 REMOVED = 'removed'
@@ -40,9 +40,9 @@ _PACKAGES = (
 FORMAT = 4
 # The files that describe a run; of the vocabulary files, a run has only some.
 RECORD_FILES = CONFIG, RUN, METRICS, *SHARED_VOCABULARY, *SEPARATE_VOCABULARIES
-# An empty checkpoint item that marks an unfinished step: a signal stopped training there, and the
-# evaluation of the step may be missing.
-UNFINISHED = 'unfinished'
+# An empty checkpoint item: a signal or an error stopped training there, and the evaluation of the
+# step may be missing.
+EVAL_PENDING = 'unfinished'
 # The key in `run.json` of a run that has only weights, and no optimizer state.
 WEIGHTS_ONLY = 'weights_of_steps'
 
@@ -103,9 +103,9 @@ def has_begun(workdir: Path) -> bool:
 def check_path(directory: Path):
   """Raises `UserError` if Orbax or TensorStore would misread a directory's full path."""
   path = f'{os.path.abspath(directory)}/'
-  if odd := re.search(r'[\\*?[]|gs:/|\A/gs/', path):
+  if match := re.search(r'[\\*?[]|gs:/|\A/gs/', path):
     raise UserError(
-      f'the path of checkpoints must not contain {odd[0]}, which would be read as another path; '
+      f'the path of checkpoints must not contain {match[0]}, which would be read as another path; '
       f'got {path[:-1]}; rename the folder, or choose a different one'
     )
 
@@ -125,12 +125,12 @@ def commit() -> str:
   # Without tags, `describe` prints the commit.
   command = 'git describe --always --abbrev=40 --exclude=* --dirty=+'
   try:
-    done = subprocess.run(
+    result = subprocess.run(
       command.split(), cwd=TOP, capture_output=True, text=True, check=True
     )
   except (OSError, subprocess.CalledProcessError):
     return 'unknown'
-  return done.stdout.strip()
+  return result.stdout.strip()
 
 
 def versions() -> dict:

@@ -35,19 +35,19 @@ def find_damage(folder: Path, step: int) -> str | None:
   exists but cannot be read, since its content may be intact.
   """
   try:
-    about = files.read_sealed(folder / DIGESTS, 'the digests of the checkpoint')
-    found = _describe(folder, about['files'])
+    metadata = files.read_sealed(folder / DIGESTS, 'the digests of the checkpoint')
+    actual = _describe(folder, metadata['files'])
   except UserError as error:
     if isinstance(error.__cause__, PermissionError):
       raise
     return str(error)
   except FileNotFoundError as error:
     return f'{os.path.relpath(error.filename, folder)} is missing'
-  if about['step'] != step:
-    return f'it is the checkpoint of step {about["step"]}'
-  for name, written in about['files'].items():
-    if found[name] != written:
-      return f'{name} should have {written}; it has {found[name]}'
+  if metadata['step'] != step:
+    return f'it is the checkpoint of step {metadata["step"]}'
+  for name, expected in metadata['files'].items():
+    if actual[name] != expected:
+      return f'{name} should have {expected}; it has {actual[name]}'
   return None
 
 

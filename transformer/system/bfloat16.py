@@ -42,5 +42,4 @@ def bfloat16_speedup() -> float:
       start = time.perf_counter()
       jax.block_until_ready(product(factor, factor))
       seconds.append(time.perf_counter() - start)
-  wide, narrow = map(min, times)
-  return wide / narrow
+  return min(times[0]) / min(times[1])

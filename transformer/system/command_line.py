@@ -17,7 +17,7 @@ from absl import app, flags, logging
 
 from transformer.config import type_of_setting
 from transformer.errors import (
-  Preempted,
+  StoppedBySignal,
   UserError,
   is_out_of_memory,
   one_line,
@@ -78,8 +78,8 @@ def run(
       ending = _ending(error)
       if ending is None:
         raise
-    for number in SIGNALS:  # Ignore signals from here on.
-      signal.signal(number, signal.SIG_IGN)
+    for signum in SIGNALS:  # Ignore signals from here on.
+      signal.signal(signum, signal.SIG_IGN)
     status, message = ending
     if message:
       # The reader of standard error may have exited, too.
@@ -105,7 +105,7 @@ def _ending(error: BaseException) -> tuple | None:
   """Returns the exit status and the message for an error; None for a bug."""
   if isinstance(error, UserError):
     return 1, f'error: {error}'
-  if isinstance(error, Preempted):
+  if isinstance(error, StoppedBySignal):
     return EXIT_STATUS, str(error)
   if isinstance(error, KeyboardInterrupt):
     return 130, str(error) or 'interrupted'
@@ -137,6 +137,8 @@ def _parse(argv, hint):
     os._exit(0)
   except (UserError, flags.Error) as error:
     name = getattr(error, 'flagname', '')  # Set for an unknown flag.
+    if '.' in name and 'config' in flags.FLAGS:
+      hint = f'for a setting of the config, pass --config.{name}'
     if name.startswith('config.') and 'config' in flags.FLAGS:
       hint = 'it overrides a setting of a config; pass --config=configs/NAME.py, too'
     # absl wraps the message of a config or a parser, which is complete without the wrapping.
@@ -159,18 +161,18 @@ def _check_values():
 
 def workdir(arguments: Sequence[str]) -> str | None:
   """Returns the value of `--workdir` on a command line; None if it is absent."""
-  return _taken('workdir', arguments)[0]
+  return _split_flag('workdir', arguments)[0]
 
 
-def _taken(name: str, arguments: Sequence[str]) -> tuple:
+def _split_flag(name: str, arguments: Sequence[str]) -> tuple:
   """Returns the value of a flag before `--`, None if it is absent, and the other arguments."""
   parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
   parser.add_argument(
     f'--{name}', f'-{name}', nargs='?', const='', type=os.path.expanduser, dest='value'
   )
   end = arguments.index('--') if '--' in arguments else len(arguments)
-  taken, others = parser.parse_known_args(arguments[:end])
-  return taken.value, [*others, *arguments[end:]]
+  parsed, others = parser.parse_known_args(arguments[:end])
+  return parsed.value, [*others, *arguments[end:]]
 
 
 def _with_config(argv: Sequence[str]) -> list[str]:
@@ -178,7 +180,7 @@ def _with_config(argv: Sequence[str]) -> list[str]:
   if 'config' not in flags.FLAGS:
     return list(argv)
   command, *arguments = flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
-  config, others = _taken('config', arguments)
+  config, others = _split_flag('config', arguments)
   folder = workdir(others)
   if config is None and folder and Path(folder, 'config.json').is_file():
     config = folder

@@ -80,5 +80,5 @@ def installed_commit() -> str:
     return 'unknown'
   if Path(origin.locate_file('')).resolve() != TOP.resolve():
     return 'unknown'  # Another copy is installed.
-  about = json.loads(origin.read_text('direct_url.json') or '{}')
-  return about.get('vcs_info', {}).get('commit_id', 'unknown')
+  record = json.loads(origin.read_text('direct_url.json') or '{}')
+  return record.get('vcs_info', {}).get('commit_id', 'unknown')

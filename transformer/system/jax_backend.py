@@ -10,7 +10,7 @@ from transformer.errors import UserError, type_and_message
 
 # Versions that compute some sums wrongly on a CPU, without an error: jax-ml/jax#39103.
 _WRONG_VERSIONS = ('0.10.2',)
-_WANTED = {
+_REQUIRED = {
   'jax_enable_x64': False,  # It changes random numbers and the dtypes of the state.
   'jax_numpy_dtype_promotion': 'standard',  # Flax and Optax rely on type promotion, too.
   'jax_disable_jit': False,  # The programs of a run are compiled for its devices.
@@ -21,14 +21,14 @@ _RECORDED = ('jax_threefry_partitionable', 'jax_default_matmul_precision')
 
 def check_backend():
   """Raises `UserError` if JAX lacks a backend, is a broken version, or has unsupported options."""
-  check_switches(_WANTED)
+  check_switches(_REQUIRED)
   try:
     platform = jax.default_backend()
   except (RuntimeError, AssertionError) as error:
-    if not (wanted := os.environ.get('JAX_PLATFORMS')):
+    if not (platforms := os.environ.get('JAX_PLATFORMS')):
       raise
     raise UserError(
-      f'JAX cannot use JAX_PLATFORMS={wanted}: {type_and_message(error)}; '
+      f'JAX cannot use JAX_PLATFORMS={platforms}: {type_and_message(error)}; '
       f'install JAX for that platform (see the README), or unset JAX_PLATFORMS'
     ) from error
   if platform == 'cpu' and jaxlib.__version__ in _WRONG_VERSIONS:
@@ -43,11 +43,11 @@ def recorded_switches() -> dict:
   return {name: getattr(jax.config, name) for name in _RECORDED}
 
 
-def check_switches(wanted: Mapping):
-  """Raises `UserError` if a switch of JAX differs from its value in `wanted`."""
+def check_switches(required: Mapping):
+  """Raises `UserError` if a switch of JAX differs from its value in `required`."""
   changed = [
     f'{name}={now}, which must be {value}'
-    for name, value in wanted.items()
+    for name, value in required.items()
     if (now := getattr(jax.config, name, None)) != value
   ]
   if changed:

@@ -50,8 +50,8 @@ def _is_stream(path: Path) -> bool:
 def check_not_input(flag: str, path: Path, inputs: Iterable[files.StrPath]):
   """Raises `UserError` if an output would overwrite an input, under any name."""
   for name in inputs:
-    read = files.as_path(name)
-    if path.is_file() and read.exists() and path.samefile(read):
+    input_path = files.as_path(name)
+    if path.is_file() and input_path.exists() and path.samefile(input_path):
       raise UserError(
         f'--{flag}={path} would overwrite the input {name}; pass a different file'
       )
@@ -63,8 +63,8 @@ def check_folder(flag: str, folder: Path):
     raise UserError(
       f'--{flag} needs a directory; got {folder}; write ./{folder} if that is its name'
     )
-  there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-  if not there.is_dir() or not os.access(there, os.W_OK):
+  parent = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+  if not parent.is_dir() or not os.access(parent, os.W_OK):
     raise UserError(
-      f'--{flag} needs a directory to write to; {there} is a file, or may not be written to'
+      f'--{flag} needs a directory to write to; {parent} is a file, or may not be written to'
     )

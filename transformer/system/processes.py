@@ -16,13 +16,13 @@ from absl import logging
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from transformer.errors import Preempted, UserError
+from transformer.errors import StoppedBySignal, UserError
 from transformer.system.machine import cuda_visible_devices
 
 # The environment variables that launch/local.py sets for each process.
 COUNT = 'JAX_NUM_PROCESSES'
 INDEX = 'JAX_PROCESS_ID'
-_GONE_SECONDS = 20  # A process without a heartbeat for this time counts as dead.
+_HEARTBEAT_SECONDS = 20  # A process without a heartbeat for this time counts as dead.
 _JOIN_SECONDS = 300  # A process waits this long for the others to start.
 _LEAVE_SECONDS = 60  # At the end, process 0 waits this long for the others.
 
@@ -36,7 +36,7 @@ def initialize():
   # This service would handle SIGTERM, which the run handles itself.
   jax.config.update('jax_enable_preemption_service', False)
   # On its own timeout, JAX would abort with a stack trace, which Python cannot catch.
-  alone = threading.Timer(
+  timer = threading.Timer(
     _JOIN_SECONDS,
     exit_with_error,
     [
@@ -46,29 +46,28 @@ def initialize():
       )
     ],
   )
-  alone.daemon = True
-  alone.start()
+  timer.daemon = True
+  timer.start()
   try:
-    given = {
+    options = {
       name: int(os.environ[variable])
       for name, variable in (('num_processes', COUNT), ('process_id', INDEX))
       if variable in os.environ
     }
     jax.distributed.initialize(
-      **given,
+      **options,
       local_device_ids=gpus,
       initialization_timeout=2 * _JOIN_SECONDS,
-      heartbeat_timeout_seconds=_GONE_SECONDS,
+      heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
       shutdown_timeout_seconds=_LEAVE_SECONDS,
     )
   except ValueError as error:
     raise UserError(
-      f'--distributed found no description of the processes ({error}); start '
-      f'them with launch/local.py, with srun, or on every host of a TPU '
-      f'slice'
+      f'--distributed could not find the number of processes and their coordinator ({error}); '
+      'start them with launch/local.py, with srun, or on every host of a TPU slice'
     ) from error
   finally:
-    alone.cancel()
+    timer.cancel()
   if not is_first():
     logging.set_verbosity(logging.WARNING)  # All processes would log the same lines.
 
@@ -96,8 +95,8 @@ def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
     )
   # Such as 2(x3): 2 tasks on each of 3 nodes.
   tasks = int(re.split(r'\D', environ['SLURM_STEP_TASKS_PER_NODE'])[0])
-  share, left = divmod(len(visible), tasks)
-  if left:
+  share, remainder = divmod(len(visible), tasks)
+  if remainder:
     raise UserError(
       f'the {len(visible)} GPUs of a node must be divided evenly among {tasks} '
       f'tasks; set --tasks-per-node to a number that divides them'
@@ -116,7 +115,7 @@ def is_first() -> bool:
 def broadcast_from_first(make: Callable[[], Any]) -> Any:
   """Calls a function in process 0, and returns its result, JSON data, in all processes.
 
-  If the function raises `Preempted`, all processes raise it. If it raises another exception,
+  If the function raises `StoppedBySignal`, all processes raise it. If it raises another exception,
   process 0 raises it, and the others exit with status 1 and no message.
   """
   if jax.process_count() == 1:
@@ -128,20 +127,20 @@ def broadcast_from_first(make: Callable[[], Any]) -> Any:
       message = json.dumps({'value': make()}).encode()
     except BaseException as error:  # The others wait for a message in any case.
       failed = error
-      stop = str(error) if isinstance(error, Preempted) else None
+      stop = str(error) if isinstance(error, StoppedBySignal) else None
       message = json.dumps({'stop': stop}).encode()
   size = int(multihost_utils.broadcast_one_to_all(np.int32(len(message))))
   content = np.frombuffer(message.ljust(size), np.uint8)
-  answer = json.loads(multihost_utils.broadcast_one_to_all(content).tobytes())
+  result = json.loads(multihost_utils.broadcast_one_to_all(content).tobytes())
   if failed:
     raise failed
-  if 'stop' in answer:
-    raise SystemExit(1) if answer['stop'] is None else Preempted(answer['stop'])
-  return answer['value']
+  if 'stop' in result:
+    raise SystemExit(1) if result['stop'] is None else StoppedBySignal(result['stop'])
+  return result['value']
 
 
-def check_same(content: bytes, what: str):
-  """Raises `UserError` in all processes if contents differ; `what` names them, such as `text`."""
+def check_same(content: bytes, name: str):
+  """Raises `UserError` in all processes if their `content`, described by `name`, differs."""
   if jax.process_count() == 1:
     return
   digests = multihost_utils.process_allgather(
@@ -149,7 +148,7 @@ def check_same(content: bytes, what: str):
   )
   if others := np.flatnonzero((digests != digests[0]).any(axis=1)).tolist():
     raise UserError(
-      f'all processes must read the same {what}; processes {others} differ from process 0; put '
+      f'all processes must read the same {name}; processes {others} differ from process 0; put '
       'it on storage that all hosts share, or make the copies identical'
     )
 
@@ -158,15 +157,15 @@ def exit_with_error(error: Exception):
   """Exits at once after an error that the other processes do not have."""
   with contextlib.suppress(OSError):  # The log may be on the same disk.
     print(f'error: {error}', file=sys.stderr, flush=True)
-  os._exit(1)  # The others notice within `_GONE_SECONDS`, and exit too.
+  os._exit(1)  # The others notice within `_HEARTBEAT_SECONDS`, and exit too.
 
 
-def minimum(number: int | None) -> int | None:
+def minimum(value: int | None) -> int | None:
   """Returns the minimum over all processes; None if any process passes None."""
   if jax.process_count() == 1:
-    return number
+    return value
   smallest = multihost_utils.process_allgather(
-    np.float64(-1 if number is None else number)
+    np.float64(-1 if value is None else value)
   ).min()
   return None if smallest < 0 else int(smallest)
 
@@ -210,6 +209,6 @@ class StopAgreement:
       return requested
     # Each process places its own request on its devices.
     requests = np.full(self._size, requested, np.int32)
-    before = self._pending
+    previous = self._pending
     self._pending = self._sum(to_global(requests, self._sharding))
-    return before is not None and bool(before)
+    return previous is not None and bool(previous)

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from transformer.errors import Preempted
+from transformer.errors import StoppedBySignal
 
 # EX_TEMPFAIL of sysexits.h: a temporary failure; the same command succeeds when it is rerun.
 EXIT_STATUS = 75
@@ -28,27 +28,27 @@ TWICE_SECONDS = 0.5
 
 @contextlib.contextmanager
 def handle_signals(handler: Callable) -> Iterator[None]:
-  """Handles `SIGNALS` by `handler(number, frame)`, and restores the earlier handlers at the end.
+  """Handles `SIGNALS` with `handler(signum, frame)`; restores the earlier handlers at the end.
 
   If the process ignores a signal of the terminal, that signal stays ignored.
   """
-  before = {
-    number: signal.signal(number, handler)
-    for number in SIGNALS
-    if number not in _OF_TERMINAL or signal.getsignal(number) != signal.SIG_IGN
+  previous_handlers = {
+    signum: signal.signal(signum, handler)
+    for signum in SIGNALS
+    if signum not in _OF_TERMINAL or signal.getsignal(signum) != signal.SIG_IGN
   }
   try:
     yield
   finally:
-    for number, former in before.items():
-      signal.signal(number, former)
+    for signum, previous in previous_handlers.items():
+      signal.signal(signum, previous)
 
 
 class Signals(contextlib.ExitStack):
   """A context in which the first signal asks the run to stop and the second ends the process.
 
-  At first, a request raises `Preempted` wherever the main thread is. After `defer`, there is state
-  to save, so a request only sets `requested`, except in `interruptible` calls. Python handles
+  At first, a request raises `StoppedBySignal` wherever the main thread is. After `defer`, there is
+  state to save, so a request only sets `requested`, except in `interruptible` calls. Python handles
   signals only in the main thread, which may be inside XLA's compiler for minutes. Therefore another
   thread enforces `grace_seconds` and handles the second signal.
 
@@ -83,13 +83,13 @@ class Signals(contextlib.ExitStack):
     return self
 
   def defer(self):
-    """Makes later signals only set `requested`; raises `Preempted` if one has arrived already."""
+    """Makes later signals only set `requested`; raises `StoppedBySignal` if one has arrived."""
     self._held = True
     self._raises = False
     self._check()
 
   def interruptible(self, function: Callable, *arguments):
-    """Returns the result of a function; raises `Preempted` if a signal arrives, or has arrived."""
+    """Returns the result of a function; raises `StoppedBySignal` if a signal has arrived."""
     self._raises = True
     try:
       self._check()
@@ -99,11 +99,11 @@ class Signals(contextlib.ExitStack):
 
   def _check(self):
     if self.requested:
-      raise Preempted(f'stopped by {self.requested}; rerun the command to resume')
+      raise StoppedBySignal(f'stopped by {self.requested}; rerun the command to resume')
 
-  def _handle(self, number, _):
+  def _handle(self, signum, _):
     """Records the request; Python calls this in the main thread."""
-    self.requested = self.requested or signal.Signals(number).name
+    self.requested = self.requested or signal.Signals(signum).name
     if self._raises:
       self._raises = False
       self._check()
@@ -115,31 +115,31 @@ class Signals(contextlib.ExitStack):
       end = first + self._grace
       remaining = None if end == math.inf else max(0.0, end - time.monotonic())
       if not select.select([reader], [], [], remaining)[0]:
-        _tell(
+        _report(
           f'the work in progress exceeded train.grace_seconds={self._grace:g} and was '
           'interrupted; rerun the command to resume from the last checkpoint'
         )
         os._exit(EXIT_STATUS)  # Ends all threads, too.
-      for number in os.read(reader, 64):
-        if not number:
+      for signum in os.read(reader, 64):
+        if not signum:
           return
-        if number not in SIGNALS or time.monotonic() - TWICE_SECONDS < first < math.inf:
+        if signum not in SIGNALS or time.monotonic() - TWICE_SECONDS < first < math.inf:
           continue
-        name = signal.Signals(number).name
+        name = signal.Signals(signum).name
         if first < math.inf:
-          _tell(
+          _report(
             f'stopped at once by a second signal, {name}; rerun the command to resume from the '
             'last checkpoint'
           )
           os._exit(EXIT_STATUS)
         first = time.monotonic()
-        _tell(
+        _report(
           f'{name}: the run {"saves a checkpoint and stops" if self._held else "stops"}, within '
           f'{self._grace:g} seconds; a second signal stops it at once'
         )
 
 
-def _tell(message: str):
+def _report(message: str):
   """Writes to standard error, without the locks that the main thread may hold."""
   with contextlib.suppress(OSError):
     os.write(2, f'{message}\n'.encode())

@@ -33,7 +33,7 @@ def register_named_tuples(*kinds: type):
 
 
 def cache_traced(
-  function: Callable, about: str, modules: Iterable[str], arguments: Sequence
+  function: Callable, identity: str, modules: Iterable[str], arguments: Sequence
 ) -> Callable:
   """Returns a function to be compiled by `jax.jit`, which an earlier process may have traced.
 
@@ -42,7 +42,7 @@ def cache_traced(
 
   Args:
     function: a pure function on arrays in tuples, dicts, and types that are registered for export.
-    about: text that identifies all inputs of the function that are not arrays.
+    identity: text that identifies all inputs of the function that are not arrays.
     modules: the modules with the code of the function. If one is outside this package, its code may
       change unnoticed, so nothing is cached.
     arguments: arrays, or their shapes, of later calls.
@@ -61,7 +61,9 @@ def cache_traced(
   )
   settings = sorted((name, repr(value)) for name, value in jax.config.values.items())
   versions = [metadata.version(name) for name in ('jax', 'jaxlib', 'flax')]
-  key = repr((about, shapes, settings, os.environ.get('XLA_FLAGS'), _code(), versions))
+  key = repr(
+    (identity, shapes, settings, os.environ.get('XLA_FLAGS'), _code(), versions)
+  )
   path = Path(folder, f'traced-{hashlib.sha256(key.encode()).hexdigest()}')
   try:
     content = zlib.decompress(path.read_bytes())  # zlib verifies a checksum.

@@ -3,8 +3,9 @@
   python -m transformer.testing --model=MODULE:CLASS
   python -m transformer.testing --config=FILE.py [--config.model.KEY=VALUE …] [--model=MODULE:CLASS]
 
-Without --model, it checks `model.module` of the config, by default this project's Transformer. It
-requires pytest, and exits with status 1 if a check fails.
+Without --model, it checks `model.module` of the config, by default this project's Transformer. The
+first line names the model and the settings with which it is checked. It requires pytest, and exits
+with status 1 if a check fails.
 """
 
 import dataclasses
@@ -50,7 +51,8 @@ def main(_):
   from transformer.testing import model_under_test
 
   # An invalid model fails here, in one line.
-  model_under_test.load(os.environ['TESTED_MODEL'])
+  subject = model_under_test.load(os.environ['TESTED_MODEL'])
+  print(model_under_test.describe(subject.config), flush=True)
   import pytest
 
   folder = Path(__file__).parent

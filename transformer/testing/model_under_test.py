@@ -31,10 +31,10 @@ class CheckFailed(AssertionError):
   """A model fails a check; the message is one sentence."""
 
 
-def require(holds: Any, sentence: str):
-  """Raises `CheckFailed` with the sentence unless the condition holds."""
-  if not holds:
-    raise CheckFailed(sentence)
+def require(condition: Any, message: str):
+  """Raises `CheckFailed` with the message unless the condition holds."""
+  if not condition:
+    raise CheckFailed(message)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ class ModelUnderTest:
       num_layers=1, decoder_layers=self.config.decoder_layers and 1
     )
 
-  def is_close(self, got, wanted) -> bool:
+  def is_close(self, actual, expected) -> bool:
     """Returns whether float32 rounding explains the difference between two results.
 
     The tolerance counts the terms of consecutive sums over all layers of both stacks: in each
@@ -103,11 +103,11 @@ class ModelUnderTest:
     config = self.config
     layers = config.num_layers + config.decoder_depth
     widths = 4 * config.model_dim + config.ff_dim + 2 * N
-    size = max(1.0, float(np.max(np.abs(wanted), initial=0.0)))
-    allowed = rounding_tolerance(terms=layers * widths, size=10 * size)
-    got = np.asarray(got, np.float64)
-    difference = np.abs(got - np.asarray(wanted, np.float64))
-    return bool(np.all(difference <= allowed))
+    size = max(1.0, float(np.max(np.abs(expected), initial=0.0)))
+    tolerance = rounding_tolerance(terms=layers * widths, size=10 * size)
+    actual = np.asarray(actual, np.float64)
+    difference = np.abs(actual - np.asarray(expected, np.float64))
+    return bool(np.all(difference <= tolerance))
 
 
 def shrink(config: ModelConfig) -> ModelConfig:
@@ -135,6 +135,18 @@ def shrink(config: ModelConfig) -> ModelConfig:
     if config.positions == 'rotary':
       changes['key_dim'] = _HEAD_DIM
   return dataclasses.replace(config, **changes)
+
+
+def describe(config: ModelConfig) -> str:
+  """Returns a line with the model and the settings that differ from the defaults."""
+  defaults = ModelConfig(module=config.module)
+  changed = [
+    f'{field.name}={getattr(config, field.name)}'
+    for field in dataclasses.fields(config)
+    if getattr(config, field.name) != getattr(defaults, field.name)
+  ]
+  name = config.module or "this project's Transformer"
+  return f'checking {name} with {", ".join(changed)}'
 
 
 def model_under_test_of(config: ModelConfig) -> ModelUnderTest:

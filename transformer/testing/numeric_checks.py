@@ -32,9 +32,9 @@ def eager_jit_and_vmap_agree(subject: ModelUnderTest):
     return subject.log_probs(subject.params, *batch)
 
   lifted = np.asarray(vectorized(*stacked))
-  wanted = np.stack([jitted, np.roll(jitted, 1, axis=0)])
+  expected = np.stack([jitted, np.roll(jitted, 1, axis=0)])
   require(
-    subject.is_close(lifted, wanted),
+    subject.is_close(lifted, expected),
     'jax.vmap changes outputs: code that vectorizes the model, such as per-sentence '
     'gradients, would get wrong numbers; axes must be counted from the last',
   )
@@ -45,14 +45,14 @@ def dropout_follows_deterministic_and_key(subject: ModelUnderTest):
   batch = inputs(full_batch())
   try:
     first = subject.apply(*batch, deterministic=True)[0]
-    again = subject.apply(*batch, deterministic=True)[0]
+    second = subject.apply(*batch, deterministic=True)[0]
   except Exception as error:  # Flax and JAX raise several types.
     raise CheckFailed(
       f'with deterministic=True and no dropout key the model fails, and so would '
       f'evaluation; pass `deterministic` on: {type_and_message(error)}'
     ) from error
-  random = 'with deterministic=True outputs are random: two translations of a text would differ'
-  require(np.array_equal(first, again), random)
+  message = 'with deterministic=True outputs are random: two translations of a text would differ'
+  require(np.array_equal(first, second), message)
 
   @jax.jit
   def calm(key):
@@ -62,18 +62,18 @@ def dropout_follows_deterministic_and_key(subject: ModelUnderTest):
   def noisy(key):
     return subject.apply(*batch, deterministic=False, rngs={'dropout': key})[0]
 
-  one = random_key(1)
-  other = random_key(2)
-  require(np.array_equal(calm(one), calm(other)), random)
+  first_key = random_key(1)
+  second_key = random_key(2)
+  require(np.array_equal(calm(first_key), calm(second_key)), message)
   require(
-    np.array_equal(noisy(one), noisy(one)),
+    np.array_equal(noisy(first_key), noisy(first_key)),
     'the same dropout key yields different outputs: a resumed run would not repeat its steps; '
     "take all randomness from self.make_rng('dropout')",
   )
   config = subject.config
   if max(config.dropout, config.attention_dropout, config.activation_dropout) > 0:
     require(
-      not np.array_equal(noisy(one), noisy(other)),
+      not np.array_equal(noisy(first_key), noisy(second_key)),
       f'dropout keys change nothing with model.dropout={config.dropout}: training would be '
       f'without dropout; use it, or set --config.model.dropout=0',
     )
@@ -87,12 +87,12 @@ def empty_rows_have_finite_gradients(subject: ModelUnderTest):
   def gradient(params, batch):
     return cross_entropy(0.1).loss(subject.model, params, batch)['loss']
 
-  one = random_pair(5, 7, 0)
-  for rows, what in (([[one], []], 'a row'), ([[], []], 'a batch')):
-    found = jax.tree.leaves(gradient(subject.params, pack(rows)))
+  pair = random_pair(5, 7, 0)
+  for rows, name in (([[pair], []], 'a row'), ([[], []], 'a batch')):
+    gradients = jax.tree.leaves(gradient(subject.params, pack(rows)))
     require(
-      all(np.all(np.isfinite(leaf)) for leaf in found),
-      f'{what} of padding makes a loss or a gradient that is not finite: one '
+      all(np.all(np.isfinite(leaf)) for leaf in gradients),
+      f'{name} of padding makes a loss or a gradient that is not finite: one '
       f'such batch would end training; mask so that a query without keys gets zeros',
     )
 
@@ -101,26 +101,26 @@ def bfloat16_is_near_float32(subject: ModelUnderTest):
   """Checks that with bfloat16 activations, parameters are float32, and outputs close to float32."""
   narrow = subject.with_config(dtype='bfloat16')
   shapes = jax.eval_shape(lambda: init_params(narrow.model, 0))
-  types = {leaf.dtype for leaf in jax.tree.leaves(shapes)} - {jnp.dtype('float32')}
+  dtypes = {leaf.dtype for leaf in jax.tree.leaves(shapes)} - {jnp.dtype('float32')}
   require(
-    not types,
-    f'parameters have the types {sorted(map(str, types))} with '
+    not dtypes,
+    f'parameters have the types {sorted(map(str, dtypes))} with '
     f'model.dtype=bfloat16: small updates would be rounded away; keep them float32',
   )
   batch = inputs(full_batch())
   real_BT = batch[4] > 0
-  wanted = np.asarray(subject.forward(*batch))[real_BT]
+  expected = np.asarray(subject.forward(*batch))[real_BT]
   narrow_log_probs = jax.jit(narrow.log_probs)
-  got = np.asarray(narrow_log_probs(subject.params, *batch))[real_BT]
-  difference = np.sqrt(np.mean((got - wanted) ** 2))
+  actual = np.asarray(narrow_log_probs(subject.params, *batch))[real_BT]
+  difference = np.sqrt(np.mean((actual - expected) ** 2))
   # A layer has about sixteen consecutive roundings; matrix products accumulate in float32.
   layers = subject.config.num_layers + subject.config.decoder_depth
-  allowed = rounding_tolerance(
-    terms=16 * layers, size=float(np.std(wanted)), dtype=jnp.bfloat16
+  tolerance = rounding_tolerance(
+    terms=16 * layers, size=float(np.std(expected)), dtype=jnp.bfloat16
   )
   require(
-    difference <= allowed,
+    difference <= tolerance,
     f'in bfloat16, log-probabilities differ from float32 by {difference:.2g}, of which '
-    f'rounding explains {allowed:.2g}: training in bfloat16 would be worse; compute softmax, '
+    f'rounding explains {tolerance:.2g}: training in bfloat16 would be worse; compute softmax, '
     f'norms and long sums in float32',
   )

@@ -56,8 +56,8 @@ def _side(rows, length):
 
 def inputs(batch: Batch) -> tuple[np.ndarray, ...]:
   """Returns the model arguments for a batch; the targets are shifted right."""
-  before = shift_right(batch.target_tokens, batch.target_positions)
-  batch = batch._replace(target_tokens=np.asarray(before))
+  shifted_BT = shift_right(batch.target_tokens, batch.target_positions)
+  batch = batch._replace(target_tokens=np.asarray(shifted_BT))
   return tuple(batch.arrays().values())
 
 
@@ -76,5 +76,5 @@ def teacher_forced_inputs(
 ) -> tuple[np.ndarray, ...]:
   """Returns the model arguments for one source per row and given decoder inputs."""
   pairs = zip(sources, inputs_BT, strict=True)
-  batch = pack([[each] for each in pairs], target_length=inputs_BT.shape[1])
+  batch = pack([[pair] for pair in pairs], target_length=inputs_BT.shape[1])
   return tuple(batch.arrays().values())

@@ -43,7 +43,7 @@ _SEARCH = DecodeOptions(beam_size=W, max_extra_length=T - S)
 
 def cached_decoding_equals_teacher_forcing(subject: ModelUnderTest):
   """Checks that `start` and `step` agree with `__call__`, even after hypotheses are reordered."""
-  for reorders, sentence in (
+  for reorders, message in (
     (
       False,
       'the probabilities of cached decoding steps differ from teacher forcing, so translations '
@@ -56,8 +56,8 @@ def cached_decoding_equals_teacher_forcing(subject: ModelUnderTest):
       'need per_hypothesis=True',
     ),
   ):
-    for got, wanted in _steps(subject, reorders):
-      require(subject.is_close(got, wanted), sentence)
+    for actual, expected in _steps(subject, reorders):
+      require(subject.is_close(actual, expected), message)
 
 
 def _steps(subject, reorders: bool):
@@ -73,7 +73,7 @@ def _steps(subject, reorders: bool):
   sources = [random_pair(length, 1, length)[0] for length in (5, _SHORTER, 11)]
   no_targets_BT = np.zeros((B, T), np.int32)
   rows = teacher_forced_inputs(sources, no_targets_BT)
-  source, state = start(*(side[:, :_SHORTER] for side in rows[:3]), W)
+  state, source = start(*(side[:, :_SHORTER] for side in rows[:3]), W)
   source = plain_arrays(pad_sources(source, S))
   state = grow_state(state, _INITIAL_CAPACITY)
   tokens_BWT = np.full((B, W, T), BOS_ID, np.int32)
@@ -87,14 +87,14 @@ def _steps(subject, reorders: bool):
     if index:
       tokens_BWT[:, :, index] = rng.integers(FIRST, N, (B, W))
     newest_BW = tokens_BWT[:, :, index]
-    before = plain_arrays(state)
-    logits_BWN, after = step(newest_BW, jnp.int32(index), before, source)
+    arrays = plain_arrays(state)
+    logits_BWN, new_arrays = step(newest_BW, jnp.int32(index), arrays, source)
     require(
       logits_BWN.shape == (B, W, N) and logits_BWN.dtype == jnp.float32,
       f'`step` must return float32 logits [B, W, N] = {B, W, N}; got {logits_BWN.dtype} '
       f'{logits_BWN.shape}: no search could use them',
     )
-    state = with_arrays(state, after)
+    state = with_arrays(state, new_arrays)
     forced_BWTN = _forced(subject, sources, tokens_BWT)
     yield jax.nn.log_softmax(logits_BWN), forced_BWTN[:, :, index]
 
@@ -113,10 +113,10 @@ def _forced(subject, sources, tokens_BWT) -> np.ndarray:
 def beam_of_one_is_greedy(subject: ModelUnderTest):
   """Checks that beam search with one beam returns the tokens of greedy search."""
   greedy = dataclasses.replace(_SEARCH, beam_size=1)
-  found = _search(subject, dataclasses.replace(greedy, search=f'{__name__}:beam'))
-  wanted = _search(subject, greedy)
+  actual = _search(subject, dataclasses.replace(greedy, search=f'{__name__}:beam'))
+  expected = _search(subject, greedy)
   require(
-    np.array_equal(found.tokens, wanted.tokens),
+    np.array_equal(actual.tokens, expected.tokens),
     'beam search with beam_size=1 and greedy search return different translations; a decoding '
     'step must depend only on its arguments, and leave them unchanged',
   )
@@ -125,17 +125,17 @@ def beam_of_one_is_greedy(subject: ModelUnderTest):
 def search_scores_equal_teacher_forcing(subject: ModelUnderTest):
   """Checks that the log-probabilities of hypotheses agree with teacher forcing."""
   for beams in (1, W):
-    found = _search(subject, dataclasses.replace(_SEARCH, beam_size=beams))
-    tokens_BWT = np.asarray(found.tokens)
-    before_BWT = np.roll(tokens_BWT, 1, axis=-1)
-    before_BWT[..., 0] = BOS_ID
-    log_probs_BWTN = _forced(subject, _sources(), before_BWT)
-    lengths_BW = np.asarray(found.lengths)
-    wanted_BW = _totals(log_probs_BWTN, tokens_BWT, lengths_BW)
+    hypotheses = _search(subject, dataclasses.replace(_SEARCH, beam_size=beams))
+    tokens_BWT = np.asarray(hypotheses.tokens)
+    previous_BWT = np.roll(tokens_BWT, 1, axis=-1)
+    previous_BWT[..., 0] = BOS_ID
+    log_probs_BWTN = _forced(subject, _sources(), previous_BWT)
+    lengths_BW = np.asarray(hypotheses.lengths)
+    expected_BW = _totals(log_probs_BWTN, tokens_BWT, lengths_BW)
     real_BW = lengths_BW > 0
-    got_BW = np.asarray(found.log_probs)
+    actual_BW = np.asarray(hypotheses.log_probs)
     require(
-      subject.is_close(got_BW[real_BW], wanted_BW[real_BW]),
+      subject.is_close(actual_BW[real_BW], expected_BW[real_BW]),
       f"with beam_size={beams}, the search's log-probabilities differ from teacher forcing on the "
       f'same translations, so it would rank hypotheses wrongly; the decoding state is probably '
       f'not reordered with its hypothesis',
@@ -144,10 +144,10 @@ def search_scores_equal_teacher_forcing(subject: ModelUnderTest):
 
 def _totals(log_probs_BWTN, tokens_BWT, lengths_BW) -> np.ndarray:
   """Returns the log-probability of each hypothesis, without padding, [B, W]."""
-  each_BWT1 = np.take_along_axis(log_probs_BWTN, tokens_BWT[..., None], axis=-1)
+  token_BWT1 = np.take_along_axis(log_probs_BWTN, tokens_BWT[..., None], axis=-1)
   places_T = np.arange(tokens_BWT.shape[-1])
   counted_BWT = places_T < lengths_BW[..., None]
-  return np.sum(each_BWT1[..., 0], axis=-1, where=counted_BWT)
+  return np.sum(token_BWT1[..., 0], axis=-1, where=counted_BWT)
 
 
 def beam(step, cache, limits_B, options, beams, nbest) -> Search:
@@ -171,8 +171,10 @@ def _search(subject, config: DecodeOptions) -> Hypotheses:
 
   @jax.jit
   def run(params, source_BS, limits_B):
-    sources, states = search.start([params], source_BS)
-    return run_search(search.plan([params], SearchInputs(sources, limits_B), states, T))
+    states, sources = search.start([params], source_BS)
+    return run_search(
+      search.build_search([params], SearchInputs(sources, limits_B), states, T)
+    )
 
-  found = run(subject.params, source_BS, limits_B)
-  return jax.device_get(found)
+  hypotheses = run(subject.params, source_BS, limits_B)
+  return jax.device_get(hypotheses)

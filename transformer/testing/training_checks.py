@@ -40,20 +40,20 @@ _OPTIMIZER = OptimizerConfig(
 def sharded_training_equals_one_device(subject: ModelUnderTest):
   """Checks that training steps on eight or four devices equal steps on one, even with dropout."""
   devices = jax.local_devices(backend='cpu')
-  number = 8 if len(devices) >= 8 else 4
-  if len(devices) < number:
+  num_devices = 8 if len(devices) >= 8 else 4
+  if len(devices) < num_devices:
     raise UserError(
       f'this check needs 4 or 8 devices; there are {len(devices)}; start Python with '
       f'XLA_FLAGS=--xla_force_host_platform_device_count=8'
     )
-  wanted = _metrics(*_setup(subject, (1, 1, 1)))
-  for sizes in _MESHES[number]:
-    found = _metrics(*_setup(subject, sizes))
+  expected = _metrics(*_setup(subject, (1, 1, 1)))
+  for sizes in _MESHES[num_devices]:
+    actual = _metrics(*_setup(subject, sizes))
     # Losses and gradients are means of some hundred terms.
     require(
-      np.allclose(found, wanted, rtol=1e-4),
-      f'with {_axes(sizes)}, losses and norms of gradients are {found.tolist()}, on one '
-      f'device {wanted.tolist()}: results would depend on the number of devices; a row must not '
+      np.allclose(actual, expected, rtol=1e-4),
+      f'with {_axes(sizes)}, losses and norms of gradients are {actual.tolist()}, on one '
+      f'device {expected.tolist()}: results would depend on the number of devices; a row must not '
       f'depend on other rows or on its index, and random numbers must not depend on the device',
     )
 
@@ -61,10 +61,10 @@ def sharded_training_equals_one_device(subject: ModelUnderTest):
 def resumed_training_equals_uninterrupted(subject: ModelUnderTest):
   """Checks that a resumed run is bit-identical to an uninterrupted run."""
   setup, step = _setup(subject, (1, 1, 1))
-  whole, losses = _trained(step, setup.first_state(), 0, _STEPS)
-  again, _ = _trained(step, setup.first_state(), 0, _STEPS)
+  final, losses = _trained(step, setup.first_state(), 0, _STEPS)
+  repeated, _ = _trained(step, setup.first_state(), 0, _STEPS)
   require(
-    _equal(whole, again),
+    _equal(final, repeated),
     'two runs with the same seed differ: a training step must depend only on its state, its '
     'batch and its dropout key',
   )
@@ -80,19 +80,19 @@ def resumed_training_equals_uninterrupted(subject: ModelUnderTest):
   )
   resumed, _ = _trained(step, restored, 1, _STEPS)
   require(
-    _equal(whole, resumed),
+    _equal(final, resumed),
     'the final parameters of a resumed run differ from an uninterrupted run; everything that a '
     'training step keeps must be in its state',
   )
 
 
-def _restored(state, wanted):
-  """Saves a state after one step, and returns the restored checkpoint; `wanted` are its shapes."""
+def _restored(state, abstract_state):
+  """Saves a state after one step, and returns the restored checkpoint."""
   with tempfile.TemporaryDirectory() as folder:
     writer = CheckpointWriter(Path(folder))
     writer.save(state, {'evaluations': []})
     writer.wait()
-    restored = writer.restore(1, wanted)
+    restored = writer.restore(1, abstract_state)
     writer.close()
   return restored
 
@@ -132,8 +132,8 @@ def _metrics(setup: TrainingSetup, step: jax.stages.Compiled) -> np.ndarray:
   """Returns the loss and the gradient norm of each step."""
   state = setup.first_state()
   rows = []
-  for number in range(_STEPS):
-    state, metrics = step(state, _batch(number))
+  for index in range(_STEPS):
+    state, metrics = step(state, _batch(index))
     loss = metrics['loss'] / metrics['weight']
     rows.append((loss, metrics['gradient_norm']))
   return np.asarray(rows)
@@ -143,24 +143,24 @@ def _trained(step, state, start, stop):
   """Returns the state and the losses after the steps; the given state is not donated."""
   state = jax.tree.map(lambda leaf: leaf.copy(), state)
   losses = []
-  for number in range(start, stop):
-    state, metrics = step(state, _batch(number))
+  for index in range(start, stop):
+    state, metrics = step(state, _batch(index))
     losses.append(float(metrics['loss'] / metrics['weight']))
   return state, losses
 
 
-def _batch(number: int) -> Batch:
-  """Returns batch `number`, with two pairs in every row."""
+def _batch(index: int) -> Batch:
+  """Returns batch `index`, with two pairs in every row."""
   rows = []
   for row in range(_ROWS):
-    seed = 2 * (_ROWS * number + row)
+    seed = 2 * (_ROWS * index + row)
     first = random_pair(5, 3, seed)
     second = random_pair(7, 5, seed + 1)
     rows.append([first, second])
   return pack(rows, _SOURCE_LENGTH, _TARGET_LENGTH)
 
 
-def _equal(one, other) -> bool:
+def _equal(first, second) -> bool:
   """Returns whether all arrays of two pytrees are equal."""
-  same = jax.tree.map(np.array_equal, one, other)
-  return all(jax.tree.leaves(same))
+  equal = jax.tree.map(np.array_equal, first, second)
+  return all(jax.tree.leaves(equal))

@@ -18,30 +18,33 @@ def known_run(path: Path, key: str) -> dict[str, Any]:
 
   `key` is the name of the id in the file. Moving a run's directory does not change its identity.
   """
-  known = _content(path)
-  here = identity(path.parent)
-  if not known:
+  record = _content(path)
+  current = identity(path.parent)
+  if not record:
     return {}
-  original = Path(known['workdir']) / path.name
-  if known['started'] != here['started']:
+  original = Path(record['workdir']) / path.name
+  if record['started'] != current['started']:
     log_warning(
       f'{path} belongs to an earlier run in this directory, so the tracker starts a new run'
     )
     return {}
-  if known['workdir'] != here['workdir'] and _content(original).get(key) == known[key]:
+  if (
+    record['workdir'] != current['workdir']
+    and _content(original).get(key) == record[key]
+  ):
     log_warning(
       f'{path.parent} is a copy of {original.parent}, so the tracker starts a new run, without '
       'earlier lines'
     )
     return {}
-  return known
+  return record
 
 
-def warn_about_skipped_steps(path: Path, step: int, last: int):
+def warn_about_skipped_steps(path: Path, step: int, last_step: int):
   """Warns if a restarted run logs steps that the tracker already has and therefore ignores."""
-  if step == 0 < last:
+  if step == 0 < last_step:
     log_warning(
-      f'the run starts over, but the tracker already has lines up to step {last}, so it '
+      f'the run starts over, but the tracker already has lines up to step {last_step}, so it '
       f'receives only later ones; to log all lines as a new run, remove {path} before starting'
     )
 

@@ -24,7 +24,7 @@ from transformer.errors import UserError
 _WORD = re.compile(r'\S+')
 _WORDS_PER_ERROR = 10
 _HOLE = '\ud800'  # Placeholder of a symbol: not a letter, and in no text.
-_OTHER = np.uint64(0x9E3779B97F4A7C15)  # Keys differ from other augmentations'.
+_KEY_SALT = np.uint64(0x9E3779B97F4A7C15)  # Keys differ from other augmentations'.
 
 
 def source_noise(
@@ -52,16 +52,16 @@ def source_noise(
   def augment(
     source: Sentences, target: Sentences, keys: np.ndarray
   ) -> tuple[Sentences, Sentences]:
-    keys = mix_bits(keys[0] ^ _OTHER)
+    keys = mix_bits(keys[0] ^ _KEY_SALT)
     kinds = np.searchsorted(bounds, uniform(keys), side='right')
     chosen = np.flatnonzero(kinds < len(ways))
     texts = []
-    for number in chosen:
-      text = vocabulary.source.decode(source[number])
-      kept = symbols.findall(text)
-      change = ways[kinds[number]]
-      text = change(symbols.sub(_HOLE, text), int(keys[number]))
-      for symbol in kept:
+    for index in chosen:
+      text = vocabulary.source.decode(source[index])
+      matches = symbols.findall(text)
+      change = ways[kinds[index]]
+      text = change(symbols.sub(_HOLE, text), int(keys[index]))
+      for symbol in matches:
         text = text.replace(_HOLE, symbol, 1)
       texts.append(text)
     return replace_sentences(source, chosen, texts, vocabulary.source), target
@@ -104,7 +104,7 @@ def misspelled(text: str, key: int) -> str:
   for _ in range(errors):
     place = places[next(draws) % len(places)]
     kind = next(draws) % 4
-    other = next(draws)
+    draw = next(draws)
     left, right = letters[place : place + 2]
     if kind == 0:
       letters[place : place + 2] = right, left
@@ -113,7 +113,7 @@ def misspelled(text: str, key: int) -> str:
     elif kind == 2:
       letters[place] = left * 2
     else:
-      letters[place] = letters[places[other % len(places)]]
+      letters[place] = letters[places[draw % len(places)]]
   return ''.join(letters)
 
 

@@ -32,7 +32,7 @@ def r_drop(config, alpha: float = 5.0) -> Objective:
 
   def loss(model, params, batch, dropout_key=None, *, frozen=(), num_row_shards=1):
     batch, weights_BT = duplicate_batch(batch)
-    x_BTD, output_ND, losses = forward(model, params, batch, dropout_key)
+    x_BTD, output_ND, aux_losses = forward(model, params, batch, dropout_key)
     sums = chunked_loss(
       function,
       x_BTD,
@@ -41,7 +41,7 @@ def r_drop(config, alpha: float = 5.0) -> Objective:
       batch.target_tokens,
       num_row_shards=num_row_shards,
     )
-    return add_auxiliary_losses(sums, losses)
+    return add_auxiliary_losses(sums, aux_losses)
 
   return Objective(loss, passes=2)
 
@@ -64,8 +64,8 @@ def with_divergence(function, alpha: float):
   both.
   """
 
-  def diverging(logits, by_position, whole):
-    loss, nll = function(logits, by_position, whole)
+  def diverging(logits, by_position, shared_arrays):
+    loss, nll = function(logits, by_position, shared_arrays)
     log_probs = jax.nn.log_softmax(logits)
     difference = log_probs - _twin(log_probs)
     to_twin = jnp.sum(jnp.exp(log_probs) * difference, axis=-1)

@@ -50,7 +50,7 @@ def simcut(config, alpha: float = 3.0, cutoff_probability: float = 0.05) -> Obje
     model, params, inputs = cutoff_inputs(
       model, params, batch, cut_key, cutoff_probability
     )
-    x_BTD, output_ND, losses = forward(model, params, inputs, dropout_key)
+    x_BTD, output_ND, aux_losses = forward(model, params, inputs, dropout_key)
     targets_BT = batch.target_tokens
     sums = chunked_loss(
       function,
@@ -60,7 +60,7 @@ def simcut(config, alpha: float = 3.0, cutoff_probability: float = 0.05) -> Obje
       targets_BT,
       num_row_shards=num_row_shards,
     )
-    return add_auxiliary_losses(sums, losses)
+    return add_auxiliary_losses(sums, aux_losses)
 
   return Objective(loss, passes=2)
 
@@ -90,12 +90,12 @@ def cutoff_inputs(
   if key is None:
     return wider, params, batch
 
-  def cut(tokens_BT, number, side_key):
+  def cut(tokens_BT, zero_row, side_key):
     below = random_bits(side_key, tokens_BT.shape) < jnp.uint32(
       cutoff_probability * 2**32
     )
     is_second_B1 = (jnp.arange(len(tokens_BT)) % 2 == 1)[:, None]
-    return jnp.where(below & is_second_B1 & (tokens_BT != EOS_ID), number, tokens_BT)
+    return jnp.where(below & is_second_B1 & (tokens_BT != EOS_ID), zero_row, tokens_BT)
 
   source_key, target_key = jax.random.split(key)
   # A target's EOS is not an input of the decoder, which has BOS there.

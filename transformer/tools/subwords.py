@@ -103,8 +103,7 @@ class _Sampler:
   def segment_all(self, sentences: Sentences, keys: np.ndarray) -> Sentences:
     """Returns the sentences in sampled segmentations, each by its key."""
     segmentations = (
-      self.segment(sentences[number], int(key) % 2**32)
-      for number, key in enumerate(keys)
+      self.segment(sentences[index], int(key) % 2**32) for index, key in enumerate(keys)
     )
     return Sentences.from_lists_with_eos(segmentations)
 
@@ -112,9 +111,9 @@ class _Sampler:
     """Returns a sampled segmentation without EOS; the original if sampling would split a symbol."""
     text = self._vocabulary.decode(ids).translate(_ESCAPES)
     sentencepiece.set_random_generator_seed(seed)
-    drawn = self._processor.encode(text)
+    sampled = self._processor.encode(text)
     plain = ids[:-1].tolist()
-    return drawn if self._symbols_of(drawn) == self._symbols_of(plain) else plain
+    return sampled if self._symbols_of(sampled) == self._symbols_of(plain) else plain
 
   def _symbols_of(self, ids: list[int]) -> list[int]:
     """Returns the user-defined symbols among `ids`, in order."""

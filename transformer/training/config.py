@@ -93,8 +93,8 @@ class TrainConfig:
       and `remat`.
     max_consecutive_nonfinite: maximum consecutive steps to skip because their loss or gradient is
       not finite; one more stops the run. Skipped steps are counted, and change no parameters.
-    grace_seconds: seconds from a signal to the end of the process: a little less than the sender
-      waits before it kills the process.
+    grace_seconds: time limit, in seconds, for saving and exiting after a signal; set it a little
+      below the delay after which the scheduler kills the process.
     reproducible: on a GPU, use only deterministic kernels, which are slower. Use it only with
       model.attention=reference: with cudnn, training crashed on an H200. On a CPU, all kernels are
       deterministic for the same number of cores.
@@ -133,7 +133,7 @@ class MeshConfig:
   """The sizes of the mesh axes; −1: all remaining devices.
 
   Attributes:
-    data: number of shards of the rows of a batch.
+    data: number of shards of the rows of a batch; −1: all devices that the other axes leave.
     fsdp: number of shards of each `data` shard, and of one axis of each matrix and embedding table.
     tensor: number of shards of heads, feed-forward width and vocabulary.
   """

@@ -48,14 +48,14 @@ def compile_within_memory(
       'memory is not checked: the memory of a device or of the programs is unknown'
     )
     return compiled
-  whole_state = _bytes_on_device(setup.abstract_state)
+  state_bytes = _bytes_on_device(setup.abstract_state)
   # The part of the training state that is not an argument of an evaluation or a search.
-  beside = whole_state - _bytes_on_device(setup.abstract_state.eval_params)
+  extra_bytes = state_bytes - _bytes_on_device(setup.abstract_state.eval_params)
   # The frozen arrays are already on the device, so its free memory excludes them.
   needs['training step'] -= _bytes_on_device(setup.objective.arguments)
-  needs['evaluation'] += beside
+  needs['evaluation'] += extra_bytes
   # If `fsdp` splits parameters, a search has its own gathered copy, in addition to the state.
-  needs[search_name] += whole_state if setup.mesh.shape['fsdp'] > 1 else beside
+  needs[search_name] += state_bytes if setup.mesh.shape['fsdp'] > 1 else extra_bytes
   for name, need in needs.items():
     message = (
       f'the {name} needs {_size(need)} on a device that has {_size(capacity)} of memory'
@@ -96,8 +96,8 @@ def device_memory() -> int | None:
     return stats['bytes_limit'] - stats.get('bytes_in_use', 0)
   if device.platform != 'cpu':
     return None
-  whole = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
-  return whole // jax.local_device_count()
+  machine_bytes = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+  return machine_bytes // jax.local_device_count()
 
 
 def _size(count: int) -> str:

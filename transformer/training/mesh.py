@@ -68,7 +68,7 @@ def sentence_sharding(mesh: Mesh, sentences: int) -> NamedSharding:
 
 
 def sentence_mesh(sentences: int) -> Mesh:
-  """Returns the largest mesh of local devices that splits the sentences evenly."""
+  """Returns a mesh of local devices, as many as the gcd of their number and `sentences`."""
   ways = math.gcd(sentences, jax.local_device_count())
   return make_mesh(MeshConfig(data=ways), sentences, jax.local_devices()[:ways])
 

@@ -113,7 +113,7 @@ def cross_entropy(smoothing: float) -> Objective:
   """Returns the default objective, label-smoothed cross entropy (section 5.4)."""
 
   def loss(model, params, batch, dropout_key=None, *, frozen=(), num_row_shards=1):
-    x_BTD, output_ND, losses = forward(model, params, batch, dropout_key)
+    x_BTD, output_ND, aux_losses = forward(model, params, batch, dropout_key)
     return add_auxiliary_losses(
       smoothed_cross_entropy(
         x_BTD,
@@ -123,7 +123,7 @@ def cross_entropy(smoothing: float) -> Objective:
         smoothing,
         num_row_shards=num_row_shards,
       ),
-      losses,
+      aux_losses,
     )
 
   return Objective(loss)
@@ -157,29 +157,29 @@ def forward(
     rngs=None if dropout_key is None else {'dropout': dropout_key},
     mutable=[LOSSES_COLLECTION],
   )
-  losses: dict[str, jax.Array] = {}
+  aux_losses: dict[str, jax.Array] = {}
   for path, value in jax.tree_util.tree_leaves_with_path(
     variables.get(LOSSES_COLLECTION, {})
   ):
     *_, name = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
     if name in REQUIRED_SUMS:
       raise UserError(
-        f'an auxiliary loss of a model must not have the name {name} of another sum'
+        f'the auxiliary loss {name} of the model has a reserved name; rename it'
       )
-    losses[name] = losses.get(name, 0.0) + value.astype(jnp.float32)
-  return x_BTD, output_ND, losses
+    aux_losses[name] = aux_losses.get(name, 0.0) + value.astype(jnp.float32)
+  return x_BTD, output_ND, aux_losses
 
 
 def add_auxiliary_losses(
-  sums: Mapping[str, jax.Array], losses: Mapping[str, jax.Array]
+  sums: Mapping[str, jax.Array], aux_losses: Mapping[str, jax.Array]
 ) -> dict[str, jax.Array]:
   """Returns the sums of an objective with the auxiliary losses added to `loss`.
 
   Each auxiliary loss is also a new entry. It is a mean over tokens, so its sum is the mean times
   `weight`.
   """
-  more = {name: value * sums['weight'] for name, value in losses.items()}
-  return {**sums, 'loss': sum(more.values(), sums['loss']), **more}
+  aux_sums = {name: value * sums['weight'] for name, value in aux_losses.items()}
+  return {**sums, 'loss': sum(aux_sums.values(), sums['loss']), **aux_sums}
 
 
 def token_weights(batch: Batch):
@@ -199,5 +199,5 @@ def duplicate_batch(batch: Batch):
 
 def shift_right(tokens_BT, positions_BT):
   """Returns the decoder inputs: each packed target shifted right by one, starting with `BOS_ID`."""
-  before_BT = jnp.pad(tokens_BT, ((0, 0), (1, 0)))[:, :-1]
-  return jnp.where(positions_BT == 0, BOS_ID, before_BT)
+  previous_BT = jnp.pad(tokens_BT, ((0, 0), (1, 0)))[:, :-1]
+  return jnp.where(positions_BT == 0, BOS_ID, previous_BT)

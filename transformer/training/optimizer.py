@@ -99,7 +99,7 @@ _ALGORITHMS = {'adam': adam, 'muon': muon}
 def make_schedule(
   config: OptimizerConfig, model_dim: int, steps: int
 ) -> optax.Schedule:
-  """Returns the learning rate as a function of the number of completed steps."""
+  """Returns the learning rate as a function of the number of updates, skipped steps excluded."""
   name = plugins.name_of(config.schedule)
   if name in _SCHEDULES:
     return _SCHEDULES[name](config, steps, model_dim)

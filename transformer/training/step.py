@@ -96,13 +96,17 @@ def make_train_step(
 
   def train_step(state: TrainState, batch: Batch, frozen=()):
     key = jax.random.fold_in(random_key(seed), state.step)
-    whole = gather_over_fsdp(mesh, state.params, model)
+    gathered_params = gather_over_fsdp(mesh, state.params, model)
     gradient_of = jax.grad(sums, has_aux=True)
     if num_microbatches == 1:
-      gradients, totals = gradient_of(whole, batch, key, frozen)
+      gradients, totals = gradient_of(gathered_params, batch, key, frozen)
     else:
       gradients, totals = _sum_microbatches(
-        gradient_of, whole, _split_microbatches(batch, num_microbatches), key, frozen
+        gradient_of,
+        gathered_params,
+        _split_microbatches(batch, num_microbatches),
+        key,
+        frozen,
       )
     # Otherwise, XLA would shard the backward pass like the state.
     gradients = gather_over_fsdp(mesh, gradients, model)
@@ -132,17 +136,17 @@ def _sum_microbatches(gradient_of: Callable, params, parts: Batch, key, frozen):
   """Returns gradients and sums of the objective, both summed over microbatches."""
 
   def add_microbatch(carry, numbered):
-    number, part = numbered
+    index, part = numbered
     gradients_and_sums = gradient_of(
-      params, part, jax.random.fold_in(key, number), frozen
+      params, part, jax.random.fold_in(key, index), frozen
     )
     return jax.tree.map(jnp.add, carry, gradients_and_sums), None
 
   first = jax.tree.map(lambda x: x[0], parts)
   shapes = jax.eval_shape(gradient_of, params, first, key, frozen)
   zeros = jax.tree.map(jnp.zeros_like, shapes)
-  numbers = jnp.arange(len(parts.source_tokens))
-  total, _ = jax.lax.scan(add_microbatch, zeros, (numbers, parts))
+  indices = jnp.arange(len(parts.source_tokens))
+  total, _ = jax.lax.scan(add_microbatch, zeros, (indices, parts))
   return total
 
 
@@ -165,10 +169,10 @@ def _skip_nonfinite(old: TrainState, new: TrainState, metrics) -> TrainState:
   return optax.tree.where(finite, new, old)._replace(step=new.step, skips=skips)
 
 
-def _split_microbatches(batch: Batch, number: int) -> Batch:
+def _split_microbatches(batch: Batch, count: int) -> Batch:
   """Splits a batch into microbatches along a new first axis; each has rows of all devices."""
   return jax.tree.map(
-    lambda x: jnp.moveaxis(x.reshape(-1, number, *x.shape[1:]), 1, 0), batch
+    lambda x: jnp.moveaxis(x.reshape(-1, count, *x.shape[1:]), 1, 0), batch
   )
 
 
@@ -179,11 +183,11 @@ def make_eval_step(model: Model, mesh: Mesh, num_microbatches: int = 1) -> Calla
   """
 
   def eval_step(params, batch: Batch):
-    whole = gather_over_fsdp(mesh, params, model)
+    gathered_params = gather_over_fsdp(mesh, params, model)
 
     def sums(rows: Batch):
       return cross_entropy(0.0).loss(
-        model, whole, rows, num_row_shards=num_row_shards(mesh)
+        model, gathered_params, rows, num_row_shards=num_row_shards(mesh)
       )
 
     if num_microbatches == 1:

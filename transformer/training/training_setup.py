@@ -30,7 +30,7 @@ class TrainingSetup(NamedTuple):
 
   Attributes:
     objective: the training objective; its frozen arrays are on all devices.
-    schedule: the learning rate as a function of the number of completed steps.
+    schedule: the learning rate as a function of the number of updates.
     optimizer: the optimizer with this schedule.
     abstract_state: shapes and shardings of the training state.
   """
@@ -87,13 +87,13 @@ class TrainingSetup(NamedTuple):
     )
 
   def _batch(self, shape: BatchShape, is_mixed: bool = False) -> Batch:
-    """Returns the shapes of a batch; with `is_mixed`, it has `corpora`."""
+    """Returns the shapes of a batch; with `is_mixed`, it has `corpus_ids`."""
     rows, source_length, target_length = shape
     sharding = batch_sharding(self.mesh)
     source = jax.ShapeDtypeStruct((rows, source_length), jnp.int32, sharding=sharding)
     target = jax.ShapeDtypeStruct((rows, target_length), jnp.int32, sharding=sharding)
-    corpora = target if is_mixed else None
-    return Batch(source, source, source, target, target, target, corpora)
+    corpus_ids = target if is_mixed else None
+    return Batch(source, source, source, target, target, target, corpus_ids)
 
 
 class CompiledSteps(NamedTuple):

@@ -37,7 +37,7 @@ def compile_command(start_command):
     ),
   ],
 )
-def test_user_errors_are_one_line(compile_command, arguments, message):
+def test_user_errors_are_one_line_messages(compile_command, arguments, message):
   status, out, err = compile_command(*arguments)
   assert (status, out) == (1, '')
   assert err.startswith(f'error: {message}') and err.count('\n') == 1

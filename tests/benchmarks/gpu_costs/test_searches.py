@@ -79,7 +79,7 @@ def test_the_kernels_of_a_decoding_step_are_counted_once():
   assert costs['seconds'] > 0
 
 
-def test_user_errors_are_one_line(search_command):
+def test_user_errors_are_one_line_messages(search_command):
   rejects = search_command.rejects
   assert '--config is missing' in rejects('--chip=h100')
   assert '--chip must be one of h100, h200, ' in rejects(*ARGUMENTS, '--chip=v100')

@@ -10,7 +10,7 @@ from benchmarks.compiled import training_step
 from benchmarks.tpu_costs import estimate
 from transformer.config import Config
 from transformer.errors import UserError
-from transformer.model.flops import train_flops
+from transformer.model.flops import transformer_flops_per_token
 from transformer.runs import run_directory
 
 SETTINGS = Config.from_dict(
@@ -54,7 +54,7 @@ def test_a_training_step_on_four_devices():
   )
   assert gathered['count'] > 0 and reduced['bytes'] > 271 * 12 * 4
   communication = sum(kind['sent'] for kind in costs['collectives'].values()) / 1e3
-  flops = sum(train_flops(SETTINGS.model, 271)) * 56 / 4
+  flops = sum(transformer_flops_per_token(SETTINGS.model, 271)) * 56 / 4
   assert costs['flops']['model'] == flops and costs['flops']['xla'] > flops / 2
   # The compiler for CPUs reports no cycles.
   assert costs['seconds'] == {'compute': 0.0, 'communication': communication}

@@ -70,7 +70,7 @@ def test_the_table_has_a_row_for_each_number():
     ),
   ],
 )
-def test_user_errors_are_one_line(compile_command, arguments, message):
+def test_user_errors_are_one_line_messages(compile_command, arguments, message):
   status, out, err = compile_command(*arguments)
   assert (status, out) == (1, '')
   assert err.startswith(f'error: {message}') and err.count('\n') == 1

@@ -262,7 +262,7 @@ def test_the_example_of_the_page_changes_a_fraction_of_the_sources(
     (f'{__name__}:loses_sentences', 'must return two Sentences with the same number'),
   ],
 )
-def test_user_error_is_one_line_that_names_the_augmentation(
+def test_user_error_is_a_one_line_message_that_names_the_augmentation(
   doc_plugins, vocabulary, setting, fact
 ):
   with pytest.raises(UserError, match=fact) as caught:

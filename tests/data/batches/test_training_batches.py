@@ -253,8 +253,8 @@ def test_no_pair_to_train_on_is_an_error():
 def test_a_weight_that_takes_no_row_is_an_error(weights):
   assert (rows_of(CORPUS), rows_of(OTHER)) == (35, 23)
   wanted = (
-    r'data\.train_weights must take at least one row of each '
-    r'corpus; a weight of [0-9e.-]+ takes none of (35 rows \(61|23 rows \(41) pairs\)'
+    r'data\.passes_per_epoch must take at least one row of each '
+    r'corpus; [0-9e.-]+ takes none of (35 rows \(61|23 rows \(41) pairs\)'
   )
   with pytest.raises(UserError, match=wanted):
     TrainingBatches([CORPUS, OTHER][: len(weights)], weights, SHAPE, 0)

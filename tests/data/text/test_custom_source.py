@@ -115,7 +115,7 @@ def test_paragraphs_are_lines_up_to_a_blank_one(doc_plugins, tmp_path):
     ('None', 'train', 'must be a function or a class of'),
   ],
 )
-def test_user_error_is_one_line_that_names_the_source(own, part, split, fact):
+def test_user_error_is_a_one_line_message_that_names_the_source(own, part, split, fact):
   with pytest.raises(UserError, match=fact) as caught:
     own(part, split)
   assert 'tables_' in str(caught.value) and '\n' not in str(caught.value)

@@ -23,7 +23,7 @@ TRAIN = {
 
 def config(folder, name=NAME, source='de', target='en') -> DataConfig:
   return DataConfig(
-    name=name, dir=str(folder), source_language=source, target_language=target
+    tfds_name=name, dir=str(folder), source_language=source, target_language=target
   )
 
 
@@ -108,7 +108,7 @@ def test_the_fingerprint_of_a_dataset(prepared, tmp_path, write_wmt14):
     f'{NAME}:9.9.9',
   ],
 )
-def test_a_name_of_no_prepared_dataset_is_one_line(prepared, name):
+def test_a_name_of_no_prepared_dataset_is_a_one_line_error(prepared, name):
   with pytest.raises(
     UserError, match=r'the name of a TFDS dataset must be like|is not prepared'
   ) as caught:

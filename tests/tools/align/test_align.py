@@ -67,7 +67,7 @@ GIVEN = f'{SOURCE} --reference={{folder}}/test.de'
     (f'{GIVEN} --output=x --layer=0', '--layer must be a layer of the decoder'),
   ],
 )
-def test_user_error_is_one_line(align, folder, trained, flags, fact):
+def test_user_error_is_a_one_line_message(align, folder, trained, flags, fact):
   message = align.rejects(f'--workdir={trained}', *flags.format(folder=folder).split())
   assert fact.format(folder=folder) in message, message
   assert not list(trained.glob('eval/*.json')) and not (folder / 'x').exists()

@@ -30,7 +30,9 @@ WORDS = [
   'climbing',
 ]
 MOST = 37, 41
-SHAPE = ModelConfig(num_layers=2, model_dim=28, ff_dim=38, num_heads=2, norm='pre')
+SHAPE = ModelConfig(
+  num_layers=2, model_dim=28, ff_dim=38, num_heads=2, norm_position='pre'
+)
 
 
 def lines(count, seed):

@@ -24,7 +24,7 @@ def main(module, settings):
     model_dim=16,
     ff_dim=24,
     num_heads=4,
-    norm='pre',
+    norm_position='pre',
     positions='rotary',
     dropout=0.2,
   )

@@ -78,7 +78,7 @@ def test_there_is_one_stack_and_its_flops_are_counted(tiny):
   [
     {},
     {
-      'norm': 'post',
+      'norm_position': 'post',
       'positions': 'sinusoidal',
       'share_embeddings': False,
       'tie_output': False,

@@ -27,7 +27,7 @@ SIZES: dict[str, Any] = {
   'model_dim': 16,
   'ff_dim': 11,
   'num_heads': 4,
-  'norm': 'pre',
+  'norm_position': 'pre',
   'positions': 'rotary',
 }
 
@@ -78,7 +78,7 @@ def check_decoding_is_teacher_forcing(model, params, steps=5):
   start = jax.jit(apply('start'), static_argnums=3)(
     *(array[::W] for array in batch[:3]), W
   )
-  source, state = grow_state(pad_sources(start, 13), steps)
+  state, source = grow_state(pad_sources(start, 13), steps)
   step = jax.jit(apply('step'))
   inputs_BWT = np.full((2, W, steps), BOS_ID, np.int32)
   for index in range(steps):

@@ -87,7 +87,7 @@ def test_sentences_with_their_translations_by_a_run_with_two_vocabularies(
     (['--sentence=a', '--workdir=/nowhere'], ['/nowhere holds no run']),
   ],
 )
-def test_user_error_is_one_line_and_leaves_no_files(
+def test_user_error_is_a_one_line_message_and_leaves_no_files(
   attend, folder, trained, flags, facts
 ):
   message = attend.rejects(

@@ -74,7 +74,9 @@ def run():
   lines = [' '.join(rng.choices(WORDS, k=6)) for _ in range(200)]
   vocabulary = Vocabulary.train([*lines, *HOSTILE * 9], 370)
   model = Transformer(
-    ModelConfig(num_layers=L, model_dim=12, ff_dim=22, num_heads=H, norm='pre'),
+    ModelConfig(
+      num_layers=L, model_dim=12, ff_dim=22, num_heads=H, norm_position='pre'
+    ),
     vocabulary.size,
   )
   # Parameters wider than trained ones, so that the weights differ.

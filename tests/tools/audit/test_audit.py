@@ -57,7 +57,7 @@ def test_the_vocabulary_of_a_run_is_taken(audit, folder, trained):
     ),
   ],
 )
-def test_user_error_is_one_line(audit, folder, flags, fact):
+def test_user_error_is_a_one_line_message(audit, folder, flags, fact):
   before = (folder / 'train.en').read_bytes()
   assert fact in audit.rejects(*(flag.format(folder=folder) for flag in flags))
   assert (folder / 'train.en').read_bytes() == before

@@ -154,14 +154,16 @@ def test_training_reads_the_folder_with_the_flags_that_are_printed(command, tmp_
     ('--keep=blank', 'add --write=FOLDER'),
   ],
 )
-def test_a_folder_that_cannot_be_written_is_one_line(command, folder, flags, fact):
+def test_a_folder_that_cannot_be_written_is_a_one_line_error(
+  command, folder, flags, fact
+):
   before = content(folder)
   config = f'--config={folder}/tiny.py'
   assert fact in command.rejects(config, *flags.format(folder=folder).split())
   assert content(folder) == before
 
 
-def test_text_that_cannot_be_filtered_is_one_line(tmp_path, vocabulary):
+def test_text_that_cannot_be_filtered_is_a_one_line_error(tmp_path, vocabulary):
   write_all(tmp_path)
   english = sentences(ENGLISH, 1000)
   write(tmp_path, 'train', english, sentences(GERMAN, 999))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from transformer.data.config import DataConfig
-from transformer.data.corpora import encode_corpora, open_corpora
+from transformer.data.corpora import make_run_batches, open_corpora
 from transformer.data.vocabulary.vocabularies import SeparateVocabularies
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
@@ -219,7 +219,7 @@ def test_the_audit_counts_what_training_drops(tmp_path, vocabulary):
   write_all(tmp_path, [*planted, *planted[-2:], planted[0]])
   config = config_of(tmp_path, max_length_ratio=2.5)
   lines = made(dict(audit(config, vocabulary))['train/train'])
-  counts = encode_corpora(
+  counts = make_run_batches(
     config, open_corpora(config), vocabulary, 10 * MAX_LENGTH, 0
   ).counts['train/train']
   long = lines[f'a side has more than data.max_length={MAX_LENGTH} tokens']

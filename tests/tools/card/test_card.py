@@ -201,7 +201,9 @@ def test_a_run_whose_checkpoints_are_gone_has_a_card_in_another_folder(
     (['{run}', '--output={run}/config.json'], '{run}/config.json is a file'),
   ],
 )
-def test_user_error_is_one_line_and_writes_nothing(card, scored, arguments, fact):
+def test_user_error_is_a_one_line_message_and_writes_nothing(
+  card, scored, arguments, fact
+):
   message = card.rejects(*(argument.format(run=scored) for argument in arguments))
   assert fact.format(run=scored) in message, message
   assert not (scored / 'README.md').exists()

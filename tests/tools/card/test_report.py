@@ -56,7 +56,7 @@ class Tags(html.parser.HTMLParser):
 
 def page_of(workdir, count=2):
   run = load(workdir)
-  facts = run_facts.read_facts(workdir)._replace(steps=run.steps)
+  facts = run_facts.read_facts(workdir)._replace(steps=run.checkpoint_steps)
   return report.report_text(facts, run, count)
 
 

@@ -128,10 +128,10 @@ def runs(tmp_path_factory):
   ('arguments', 'fact'),
   [
     ('{a}', 'pass two systems or more'),
-    ('{a} {a}', 'must be different results;'),
+    ('{a} {a}', 'may appear only once'),
     (
       '{e},{e}/ {a},{e}',
-      'systems, and the seeds of a system, must be different results;',
+      'each result may appear only once',
     ),
     ('{a} /nowhere', "/nowhere/eval should hold a result for 'test'; it holds nothing"),
     ('{a} {e} --split=val', "result for 'val'; it holds test.step5.beam4"),
@@ -145,5 +145,5 @@ def runs(tmp_path_factory):
     ('{a} {e} --examples=-1', '--examples must be at least 0; got -1'),
   ],
 )
-def test_user_error_is_one_line(command, runs, arguments, fact):
+def test_user_error_is_a_one_line_message(command, runs, arguments, fact):
   assert fact in command.rejects(*arguments.format(**runs).split())

@@ -32,7 +32,9 @@ def write(
   """Writes the scores of translations like a run; returns the run's directory."""
   answers = [Translation(text, -1.0, False, ((text, -1.0),)) for text in translations]
   steps = [*range(step - average + 1, step + 1)]
-  run = types.SimpleNamespace(workdir=root / name, steps=steps, config=Config())
+  run = types.SimpleNamespace(
+    workdir=root / name, checkpoint_steps=steps, config=Config()
+  )
   eval_set = EvalSet(
     'test', SOURCES[: len(translations)], [references[: len(translations)]]
   )
@@ -164,7 +166,7 @@ def test_one_of_several_results_is_chosen_by_its_file(score, untested):
   for name in ('step50.beam4.alpha0.6', 'step50.average3.beam4.alpha0.6'):
     file = f'{first}/eval/test.{name}.json'
     assert taken(compared(file, second, allow=True))[0] == name
-  with pytest.raises(UserError, match=r'different results; .*step50\.average3'):
+  with pytest.raises(UserError, match=r'only once, .*step50\.average3'):
     compared(file, f'{first}/eval/../eval/test.{name}.json', allow=True)
 
 

@@ -83,7 +83,7 @@ def test_required_words_appear_and_have_separate_results(
     ),
   ],
 )
-def test_user_error_is_one_line(constrain, folder, trained, flags, facts):
+def test_user_error_is_a_one_line_message(constrain, folder, trained, flags, facts):
   flags = [flag.format(folder=folder) for flag in flags]
   message = constrain.rejects(f'--workdir={trained}', *flags)
   for fact in facts:

@@ -108,7 +108,7 @@ def test_bytes_are_read_as_the_text_that_they_spell(
 
 
 def test_phrases_whose_tables_would_be_large_are_rejected(vocabulary, monkeypatch):
-  monkeypatch.setattr(avoidance, '_MOST_CELLS', 2 * vocabulary.size)
+  monkeypatch.setattr(avoidance, '_MAX_CELLS', 2 * vocabulary.size)
   with pytest.raises(UserError, match='at most about 2 bytes of UTF-8 in total; got'):
     build_automaton(PHRASES, vocabulary)
 

@@ -34,7 +34,7 @@ KINDS = {
   'gelu': {'activation': 'gelu'},
   'silu': {'activation': 'silu'},
   'bias of the logits': {'output_bias': True},
-  'norms before': {'norm': 'pre'},
+  'norms before': {'norm_position': 'pre'},
 }
 
 

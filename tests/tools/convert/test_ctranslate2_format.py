@@ -16,7 +16,7 @@ from transformer.tools.convert.ctranslate2_format import check_model, write_mode
 
 VOCABULARY, LONG, SHORT = 47, 149, 16
 MODERN = {
-  'norm': 'pre',
+  'norm_position': 'pre',
   'rms_norm': True,
   'activation': 'swiglu',
   'positions': 'rotary',

@@ -176,7 +176,7 @@ def test_a_run_round_trips(export, evaluate, train, folder, request, tmp_path, k
   out = export('run', there, back)
   assert out.strip().endswith(f'python eval.py --workdir={back}')
   new = load_run(back)
-  assert (old.config, old.steps) == (new.config, new.steps)
+  assert (old.config, old.checkpoint_steps) == (new.config, new.checkpoint_steps)
   check_equal(old.params, new.params)
   assert lines_of(evaluate, workdir, folder) == lines_of(evaluate, back, folder)
   export('safetensors', back, tmp_path / 'again')
@@ -301,7 +301,7 @@ def test_a_run_is_loaded_intact_or_not_at_all(command, export, weights, tmp_path
     ),
   ],
 )
-def test_user_errors_are_one_line_and_leave_no_files(
+def test_user_errors_are_one_line_errors_messages_and_leave_no_files(
   command, trained, weights, folder, flags, message
 ):
   for name, path in {

@@ -2,6 +2,8 @@
 
 import importlib
 import json
+import pathlib
+import re
 import shutil
 import sys
 
@@ -30,6 +32,7 @@ from transformer.tools.convert.huggingface_tensors import WEIGHTS
 from transformer.tools.convert.safetensors_format import read_tensors, write_tensors
 from transformer.training.config import TrainConfig
 
+ROOT = pathlib.Path(__file__).parents[3]
 ORDER = [*range(0, 14, 2), *range(1, 14, 2)]  # All sines come before all cosines.
 
 
@@ -68,7 +71,9 @@ def exported(export):
 def test_a_model_round_trips(export, vocabulary, settings):
   folder, config, params = export(**settings)
   about = json.loads((folder / 'config.json').read_bytes())
-  assert about['model_type'] == ('pegasus' if config.model.norm == 'pre' else 'marian')
+  assert about['model_type'] == (
+    'pegasus' if config.model.norm_position == 'pre' else 'marian'
+  )
   back = read_model(folder)
   # Scaling there and back rounds once.
   chex.assert_trees_all_close(back.params, params, rtol=3e-7, atol=0)
@@ -86,7 +91,7 @@ def test_a_model_round_trips(export, vocabulary, settings):
     'attention_dropout',
     'share_embeddings',
     'tie_output',
-    'norm',
+    'norm_position',
     'output_bias',
   ):
     assert getattr(back.config.model, name) == getattr(config.model, name), name
@@ -105,7 +110,7 @@ def test_sines_come_before_cosines_and_missing_biases_are_zero(
   assert not tensors['final_logits_bias'].any()
   assert {tensor.dtype for tensor in tensors.values()} == {np.dtype(np.float32)}
   # In a Pegasus, the library adds the positions, so no residual sum may grow.
-  folder, _, params = export(norm='pre')
+  folder, _, params = export(norm_position='pre')
   np.testing.assert_array_equal(
     read_tensors(folder / WEIGHTS)[1]['model.encoder.layers.1.fc2.weight'],
     params['encoder_1']['feed_forward']['outer']['kernel'][:, ORDER].T,
@@ -127,11 +132,31 @@ def test_sines_come_before_cosines_and_missing_biases_are_zero(
 )
 def test_other_models_are_rejected_by_name(base, setting, value):
   norm = {'MarianMT': 'post', 'Pegasus': 'pre'}[base]
-  check_model(ModelConfig(norm=norm))
+  check_model(ModelConfig(norm_position=norm))
   with pytest.raises(
     UserError, match=rf'^{base} does not support model\.{setting}={value}: .*tensors$'
   ):
-    check_model(ModelConfig(**{'norm': norm, setting: value}))
+    check_model(ModelConfig(**{'norm_position': norm, setting: value}))
+
+
+@pytest.mark.parametrize('name', ['text', 'tatoeba', 'multi30k', 'quickstart', 'wmt14'])
+def test_models_of_configs_for_translation_can_be_exported(name):
+  config = importlib.import_module(f'configs.{name}').get_config()
+  check_model(Config.from_dict(config.to_dict()).model)
+
+
+def test_a_small_model_of_text_can_be_exported_with_the_flag_of_the_page(tmp_path):
+  for language in ('en', 'de'):
+    (tmp_path / f'train.{language}').write_text('words\n' * 3, 'utf-8')
+  config = importlib.import_module('configs.text').get_config(f'small:{tmp_path}')
+  with pytest.raises(UserError, match='rotary'):
+    check_model(Config.from_dict(config.to_dict()).model)
+  page = (ROOT / 'docs' / 'data.md').read_text('utf-8')
+  section = page.partition('\n## First run\n')[2].partition('\n## ')[0]
+  (flag,) = re.findall(r'`--config\.(model\.\w+=\w+)`', section)
+  key, _, value = flag.partition('=')
+  config.update_from_flattened_dict({key: value})
+  check_model(Config.from_dict(config.to_dict()).model)
 
 
 def test_a_parameter_that_the_library_lacks_is_rejected_by_name(
@@ -225,7 +250,7 @@ def test_without_safetensors_the_error_has_the_install_command(monkeypatch):
 
 
 def test_positions_that_the_library_has_trained_are_rejected(export):
-  folder, _, _ = export(norm='pre')
+  folder, _, _ = export(norm_position='pre')
   read_model(folder)
   name = 'model.encoder.embed_positions.weight'
   # Adam moves each number by its learning rate.

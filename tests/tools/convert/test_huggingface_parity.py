@@ -32,7 +32,7 @@ transformers = pytest.importorskip(
 KINDS = random_models.KINDS | {
   'odd width': {'model_dim': 15, 'num_heads': 3},
   'norms before, the rest': {
-    'norm': 'pre',
+    'norm_position': 'pre',
     'num_layers': 3,
     'decoder_layers': 1,
     'activation': 'gelu',
@@ -125,7 +125,7 @@ def test_logits_are_the_same_and_a_model_that_the_library_saves_round_trips(
     theirs[real_BT],
     wanted[real_BT],
     rtol=0,
-    atol=1e-5 if model.config.norm == 'post' else 3e-5,
+    atol=1e-5 if model.config.norm_position == 'post' else 3e-5,
   )
   # MarianMT is saved without positions, so those that the library makes itself must be right.
   hf_model.save_pretrained(tmp_path / 'again')
@@ -139,7 +139,7 @@ def test_logits_are_the_same_and_a_model_that_the_library_saves_round_trips(
   tokenizer.save_pretrained(tmp_path)
   vocabulary.save(tmp_path / 'vocabulary.model')
   back = huggingface_import.read_model(tmp_path)
-  for name in ('share_embeddings', 'norm'):
+  for name in ('share_embeddings', 'norm_position'):
     assert getattr(back.config.model, name) == getattr(config.model, name)
   ours = logits(
     Transformer(back.config.model, vocabulary.size), back.params, sources, targets

@@ -55,7 +55,7 @@ def test_every_piece_has_its_row_and_bias_and_settings_match_the_folder(
   equal = (folder / 'source.spm').read_bytes() == (folder / 'target.spm').read_bytes()
   assert is_shared(vocabulary) == equal == config.model.share_embeddings
   assert config.data.shared_vocabulary == equal
-  assert config.data.sizes['vocabulary'] == vocabulary.target.size
+  assert config.data.vocabulary_sizes['vocabulary'] == vocabulary.target.size
   for side, name, part in (
     ('source', 'vocab.json', 'encoder'),
     ('target', 'target_vocab.json' if separate else 'vocab.json', 'decoder'),

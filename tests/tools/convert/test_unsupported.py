@@ -23,7 +23,7 @@ KNOWN = {
   'dropout',
   'attention_dropout',
   'activation_dropout',
-  'norm',
+  'norm_position',
   'rms_norm',
   'query_key_norm',
   'positions',

@@ -26,7 +26,7 @@ from transformer.training.training_setup import make_training_setup
 
 STUDENT = Transformer(
   ModelConfig(
-    num_layers=1, model_dim=10, ff_dim=14, num_heads=2, dropout=0.0, norm='pre'
+    num_layers=1, model_dim=10, ff_dim=14, num_heads=2, dropout=0.0, norm_position='pre'
   ),
   VOCABULARY,
 )

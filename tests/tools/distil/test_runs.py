@@ -39,7 +39,7 @@ def test_a_run_learns_from_teachers_and_resumes_with_the_same_ones(
   about = files.read_sealed(run / 'run.json', 'the record')
   plain = files.read_sealed(trained / 'run.json', 'the record')
   assert [teacher['steps'] for teacher in about['frozen']] == [
-    load_run(trained).steps
+    load_run(trained).checkpoint_steps
   ] * 2
   # Each teacher takes a third of the FLOPs of a training step.
   assert about['flops_per_step'] == pytest.approx(plain['flops_per_step'] * 5 / 3)

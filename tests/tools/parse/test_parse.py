@@ -90,7 +90,7 @@ def test_scores_match_the_written_trees(parse, evaluate, run, treebank, tmp_path
     ),
   ],
 )
-def test_user_error_is_one_line(parse, run, treebank, flags, fact):
+def test_user_error_is_a_one_line_message(parse, run, treebank, flags, fact):
   flags = [flag.format(folder=treebank) for flag in flags]
   assert fact in parse.rejects(f'--workdir={run}', *flags)
 

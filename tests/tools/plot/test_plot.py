@@ -116,6 +116,36 @@ def test_the_points_of_the_curves_match_the_metrics(tmp_path):
       assert is_on_a_line(pixel, value), metric
 
 
+def test_further_sums_of_an_objective_have_curves(tmp_path):
+  known = {
+    'train/loss': 1.0,
+    'train/perplexity': 2.0,
+    'train/fill': 0.5,
+    'train/data_wait': 0.1,
+    'train/gradient_norm': 3.0,
+    'train/skipped': 0,
+    'train/skipped_in_a_row': 0,
+  }
+  rows = [
+    {'step': step, **known, 'train/hard': 1.0 * step, 'train/web/nll': 2.0 - step}
+    for step in (1, 2, 3)
+  ]
+  runs = [
+    write_lines(tmp_path / 'plain', {'step': 1, **known}),
+    write_lines(tmp_path / 'focal', *rows),
+  ]
+  curves.plot_runs(runs, tmp_path / 'curves.svg')
+  lines = drawn(tmp_path / 'curves.svg')
+  assert set(lines) == {
+    (0, 'train/nll'),
+    (1, 'train/nll'),
+    (1, 'train/hard'),
+    (1, 'train/web/nll'),
+  }
+  for name in ('train/hard', 'train/web/nll'):
+    assert is_on_a_line(lines[1, name][:, 1], [row[name] for row in rows])
+
+
 @pytest.mark.parametrize('rows', [[], [{'step': 4, 'train/loss': None}]])
 def test_a_run_without_numbers_is_plotted(tmp_path, monkeypatch, rows):
   # Of other tests.
@@ -175,7 +205,7 @@ def test_a_damaged_line_is_skipped(tmp_path, line):
     ),
   ],
 )
-def test_user_error_is_one_line(plot, tmp_path, arguments, fact):
+def test_user_error_is_a_one_line_message(plot, tmp_path, arguments, fact):
   run = write_lines(tmp_path / 'run')
   os.link(run / 'metrics.jsonl', run / 'linked.svg')
   message = plot.rejects(*(argument.format(run=run) for argument in arguments))

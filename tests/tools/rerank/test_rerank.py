@@ -60,7 +60,7 @@ def test_the_choices_go_to_standard_output(rerank, tmp_path):
     ),
   ],
 )
-def test_user_error_is_one_line(rerank, tmp_path, flags, fact):
+def test_user_error_is_a_one_line_message(rerank, tmp_path, flags, fact):
   (tmp_path / 'config').write_text('{}\n')
   (tmp_path / 'other').write_text('0 ||| a ||| -1\n2 ||| a ||| -1\n')
   (tmp_path / 'none').write_text('')

@@ -11,7 +11,7 @@ from launch.config_file import with_settings
 from transformer import files
 from transformer.config import Config
 from transformer.model.config import ModelConfig
-from transformer.model.flops import train_flops
+from transformer.model.flops import transformer_flops_per_token
 from transformer.runs import run_directory
 from transformer.tools.summary.job import describe
 from transformer.tools.summary.memory import needed_bytes
@@ -83,7 +83,7 @@ def test_without_data_it_prints_the_known_numbers(summary, tmp_path):
     (('--config=configs/wmt14.py', '--read_data=false', '--devices=0'), '--devices'),
   ],
 )
-def test_user_error_is_one_line(summary, flags, message):
+def test_user_error_is_a_one_line_message(summary, flags, message):
   assert message in summary.rejects(*flags)
 
 
@@ -140,7 +140,7 @@ def test_rates_match_the_measured_tokens_and_have_a_source():
       if 'tokens_per_second' in rate:
         names = ('model_dim', 'ff_dim', 'num_layers')
         model = ModelConfig(**{name: rate['model'][name] for name in names})
-        flops = sum(train_flops(model, rate['vocabulary']))
+        flops = sum(transformer_flops_per_token(model, rate['vocabulary']))
         assert rate['flops_per_second'] == pytest.approx(
           rate['tokens_per_second'] * flops
         )

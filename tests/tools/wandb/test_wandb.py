@@ -14,7 +14,7 @@ TRACKED = """
 import math, os, pathlib, shutil
 from transformer import files
 from transformer.config import Config
-from transformer.errors import Preempted
+from transformer.errors import StoppedBySignal
 from transformer.experiment.trackers import Sample, Trackers
 from transformer.runs.run_directory import FORMAT
 from transformer.tools.wandb.tracker import WandB
@@ -29,8 +29,8 @@ def track(step, steps, error, *lines, workdir='runs/a'):
 loss, bleu = 'train/loss', 'valid/bleu'
 os.makedirs('runs/a')
 files.write_sealed('runs/a/run.json', {'format': FORMAT, 'started': 'then'})
-track(0, 40, Preempted(), (10, {loss: 3.5, 'spikes': 0}), (20, {loss: math.nan}), (20, {bleu: 7.0}),
-     (20, [Sample('a | b', 'ü', '')]), (30, {loss: math.inf}))
+track(0, 40, StoppedBySignal(), (10, {loss: 3.5, 'spikes': 0}), (20, {loss: math.nan}),
+     (20, {bleu: 7.0}), (20, [Sample('a | b', 'ü', '')]), (30, {loss: math.inf}))
 track(20, 50, None, (30, {loss: 9.0}), (40, {loss: 2.5, bleu: 8.0}), (40, [Sample('a', 'b', 'c')]))
 shutil.copytree('runs/a', 'runs/b', ignore=shutil.ignore_patterns('wandb'))
 track(40, 50, None, (50, {loss: 2.0}), workdir='runs/b')

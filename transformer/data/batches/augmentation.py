@@ -73,9 +73,9 @@ def augment_pairs(
   sides = (pairs.source, pairs.target)
   for place, (name, augment) in enumerate(augmentations):
     # With equal keys, augmentations that sample alike would change the same sentences.
-    own_keys = mix_bits(keys + np.uint64(place))
+    augment_keys = mix_bits(keys + np.uint64(place))
     with plugins.as_user_error(f'the augmentation {name} failed'):
-      augmented = augment(*sides, own_keys)
+      augmented = augment(*sides, augment_keys)
       sizes = [len(side) for side in augmented if isinstance(side, Sentences)]
     if sizes != [len(pairs)] * 2:
       raise UserError(
@@ -139,9 +139,9 @@ class AugmentedBatches(BatchesByStep):
     keys = np.array([[2 * self._seed], [2 * self._seed + 1]], np.uint64)
     for part in (rounds[by_corpus], pairs):
       keys = mix_bits(keys) + part.astype(np.uint64)
-    read = gather_pairs(self.plan.corpora, pairs)
+    encoded = gather_pairs(self.plan.corpora, pairs)
     augmented = augment_pairs(
-      self._augmentations, read, mix_bits(keys), self.shape.target_length
+      self._augmentations, encoded, mix_bits(keys), self.shape.target_length
     )
     packing = pack_corpora([augmented], self.shape)
-    return _Window(augmented, self.plan.corpus_indices(pairs), packing)
+    return _Window(augmented, self.plan.ids_of_pairs(pairs), packing)

@@ -65,13 +65,13 @@ class Packing:
     places = np.searchsorted(self._first_rows, rows, side='right') - 1
     fillings = [self._fillings[place].slots for place in places]
     sizes = np.array([slots.shape[1] for slots in fillings], np.int64)
-    nothing = np.zeros((3, 0), np.int64)
-    kind, start, step = np.concatenate([nothing, *fillings], axis=1)
-    number = start + np.repeat(rows - self._first_rows[places], sizes) * step
+    empty = np.zeros((3, 0), np.int64)
+    kind, start, step = np.concatenate([empty, *fillings], axis=1)
+    index = start + np.repeat(rows - self._first_rows[places], sizes) * step
     # The j-th slot of a kind takes the j-th pair of that kind in the key's order.
     kind_key = mix_bits(pairs_key + kind.astype(np.uint64))
-    number = permute(number, self._counts[kind], kind_key)
-    return PackedRows(self._pairs[self._firsts[kind] + number], sizes)
+    index = permute(index, self._counts[kind], kind_key)
+    return PackedRows(self._pairs[self._firsts[kind] + index], sizes)
 
 
 def _fillings(
@@ -85,35 +85,38 @@ def _fillings(
   """
   negative_size = -(lengths / capacities[:, None]).max(axis=0)
   order = np.argsort(negative_size, kind='stable')  # Largest kinds first.
-  left = counts.copy()
+  remaining = counts.copy()
   fillings = []
-  while len(order := order[left[order] > 0]):
+  while len(order := order[remaining[order] > 0]):
     kinds = order[
       _fill(
-        negative_size[order], np.take(lengths, order, axis=1), left[order], capacities
+        negative_size[order],
+        np.take(lengths, order, axis=1),
+        remaining[order],
+        capacities,
       )
     ]
     steps = np.bincount(kinds, minlength=len(counts))
-    times = int((left[kinds] // steps[kinds]).min())
-    same_before = [np.count_nonzero(kinds[:i] == kind) for i, kind in enumerate(kinds)]
-    starts = counts[kinds] - left[kinds] + same_before
+    times = int((remaining[kinds] // steps[kinds]).min())
+    repeats = [np.count_nonzero(kinds[:i] == kind) for i, kind in enumerate(kinds)]
+    starts = counts[kinds] - remaining[kinds] + repeats
     fillings.append(_Filling(np.array([kinds, starts, steps[kinds]]), times))
-    left -= times * steps
+    remaining -= times * steps
   return fillings
 
 
-def _fill(negative_size, lengths, left, capacities) -> list[int]:
-  """Returns the kinds that fill one row, and subtracts them from `left`, the pairs per kind."""
+def _fill(negative_size, lengths, remaining, capacities) -> list[int]:
+  """Returns the kinds that fill one row; subtracts them from `remaining`, the pairs per kind."""
   capacity = capacities
   kinds = []
   fits = [0]
   while len(fits):
     best = fits[np.argmax(capacity @ np.take(lengths, fits, axis=1))]
     kinds.append(best)
-    left[best] -= 1
+    remaining[best] -= 1
     capacity = capacity - lengths[:, best]
     # Skips kinds that are too large for the remaining capacity of either side.
     first = np.searchsorted(negative_size, -(capacity / capacities).max())
     fit = (lengths[:, first:] <= capacity[:, None]).all(axis=0)
-    fits = first + np.flatnonzero(fit & (left[first:] > 0))
+    fits = first + np.flatnonzero(fit & (remaining[first:] > 0))
   return kinds

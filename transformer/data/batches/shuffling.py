@@ -28,22 +28,22 @@ def permute(
   return value
 
 
-def mix_bits(number: np.ndarray) -> np.ndarray:
+def mix_bits(bits: np.ndarray) -> np.ndarray:
   """Mixes the bits of uint64 numbers (the finalizer of SplitMix64, Steele et al., 2014)."""
-  number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-  number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-  return number ^ (number >> np.uint64(31))
+  bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+  bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+  return bits ^ (bits >> np.uint64(31))
 
 
 def _rounds(value, left_size, right_size, key):
   """Rotates each half in turn by an amount that depends on the other half and the key."""
   left, right = np.divmod(value, right_size)
-  for number in range(0, _ROUNDS, 2):
-    left = _turn(left, right, left_size, key, number)
-    right = _turn(right, left, right_size, key, number + 1)
+  for index in range(0, _ROUNDS, 2):
+    left = _turn(left, right, left_size, key, index)
+    right = _turn(right, left, right_size, key, index + 1)
   return left * right_size + right
 
 
-def _turn(half, other, size, key, number):
-  mixed = mix_bits(mix_bits(key + np.uint64(number)) + other.astype(np.uint64))
+def _turn(half, other, size, key, index):
+  mixed = mix_bits(mix_bits(key + np.uint64(index)) + other.astype(np.uint64))
   return (half + (mixed >> np.uint64(1)).astype(np.int64) % size) % size

@@ -64,7 +64,7 @@ class BatchesByStep:
 class TrainingBatches(BatchesByStep):
   """The batches of a run by step, from 0: packed, and reshuffled every epoch.
 
-  Batches have `corpora` if there are several corpora, even if only one has a weight above 0.
+  Batches have `corpus_ids` if there are several corpora, even if only one has passes.
 
   Attributes:
     corpora: the encoded corpora in use; pairs are indexed over the concatenated corpora.
@@ -74,27 +74,27 @@ class TrainingBatches(BatchesByStep):
   def __init__(
     self,
     corpora: Sequence[EncodedPairs],
-    weights: Sequence[float],
+    passes_per_epoch: Sequence[float],
     shape: BatchShape,
     seed: int,
   ):
-    """Plans batches over corpora; `weights` is how many times an epoch uses each corpus."""
-    by_weight = {}
-    for index, weight in enumerate(weights):
-      if weight and len(corpora[index]):
-        by_weight.setdefault(weight, []).append(index)
-    if not by_weight:
+    """Plans batches over corpora; `passes_per_epoch` has the passes over each corpus."""
+    by_passes = {}
+    for index, passes in enumerate(passes_per_epoch):
+      if passes and len(corpora[index]):
+        by_passes.setdefault(passes, []).append(index)
+    if not by_passes:
       raise UserError(
         'all training pairs were dropped; see the counts of dropped pairs above, and check '
-        'data.max_length'
+        'data.max_length and data.max_length_ratio'
       )
-    corpus_ids = list(itertools.chain(*by_weight.values()))
+    corpus_ids = list(itertools.chain(*by_passes.values()))
     self._corpus_ids = np.array(corpus_ids) if len(corpora) > 1 else None
     self.corpora = [corpora[index] for index in corpus_ids]
     self._cycles = []
-    for weight, group in by_weight.items():
-      alike = [corpora[index] for index in group]
-      self._cycles.append(_Cycle(alike, weight, shape))
+    for passes, group in by_passes.items():
+      members = [corpora[index] for index in group]
+      self._cycles.append(_Cycle(members, passes, shape))
     self.shape = shape
     self._seed = seed
     rows = sum(math.ceil(cycle.rows_in_epoch) for cycle in self._cycles)
@@ -102,12 +102,10 @@ class TrainingBatches(BatchesByStep):
 
   def __getitem__(self, step: int) -> Batch:
     rows, _ = self.packed_rows(step)
-    return assemble_batch(
-      self.corpora, rows, self.shape, self.corpus_indices(rows.pairs)
-    )
+    return assemble_batch(self.corpora, rows, self.shape, self.ids_of_pairs(rows.pairs))
 
-  def corpus_indices(self, pairs: np.ndarray) -> np.ndarray | None:
-    """Returns the index of each pair's corpus for `Batch.corpora`; None for a single corpus."""
+  def ids_of_pairs(self, pairs: np.ndarray) -> np.ndarray | None:
+    """Returns the index of each pair's corpus for `Batch.corpus_ids`; None for a single corpus."""
     if self._corpus_ids is None:
       return None
     owner, _ = locate(self.corpora, pairs)
@@ -116,8 +114,8 @@ class TrainingBatches(BatchesByStep):
   def packed_rows(self, step: int) -> tuple[PackedRows, np.ndarray]:
     """Returns the packed rows of a step, and the number of earlier uses of each pair's corpus."""
     epoch, index = divmod(step, self.batches_in_epoch)
-    nothing = np.zeros(0, np.int64)
-    collected = [(nothing, nothing, nothing)]
+    empty = np.zeros(0, np.int64)
+    collected = [(empty, empty, empty)]
     first_row = first_pair = 0
     for cycle in self._cycles:
       start = math.floor(epoch * cycle.rows_in_epoch)
@@ -126,12 +124,12 @@ class TrainingBatches(BatchesByStep):
       first = start + (index - first_row) % self.batches_in_epoch
       places = np.arange(first, stop, self.batches_in_epoch)
       rounds, places = np.divmod(places, cycle.packing.num_rows)
-      for number in np.unique(rounds):
+      for round_number in np.unique(rounds):
         rows = cycle.packing.shuffled_rows(
-          places[rounds == number], self._seed, int(number)
+          places[rounds == round_number], self._seed, int(round_number)
         )
         pairs = first_pair + rows.pairs
-        collected.append((pairs, rows.sizes, np.full(len(pairs), number)))
+        collected.append((pairs, rows.sizes, np.full(len(pairs), round_number)))
       first_row += stop - start
       first_pair += cycle.num_pairs
     pairs, sizes, rounds = map(np.concatenate, zip(*collected, strict=True))
@@ -139,22 +137,22 @@ class TrainingBatches(BatchesByStep):
 
 
 class _Cycle:
-  """Cycles through the packed rows of all corpora that share a weight, in rounds.
+  """Cycles through the packed rows of all corpora that have the same number of passes, in rounds.
 
-  An epoch takes `weight` times the number of rows and starts where the previous epoch ended. So
+  An epoch takes `passes` times the number of rows and starts where the previous epoch ended. So
   every pair is used equally often, and the first row of an epoch needs no replay of earlier ones.
   """
 
-  def __init__(self, corpora: Sequence[EncodedPairs], weight: float, shape: BatchShape):
+  def __init__(self, corpora: Sequence[EncodedPairs], passes: float, shape: BatchShape):
     self.packing = pack_corpora(corpora, shape)
     self.num_pairs = sum(map(len, corpora))
     rows = self.packing.num_rows
     # A fraction, because ten times 0.3 must be exactly 3.
-    self.rows_in_epoch = rows * fractions.Fraction(weight).limit_denominator(1_000_000)
+    self.rows_in_epoch = rows * fractions.Fraction(passes).limit_denominator(1_000_000)
     if self.rows_in_epoch < 1:
       raise UserError(
-        f'data.train_weights must take at least one row of each corpus; a weight of '
-        f'{weight} takes none of {rows} rows ({self.num_pairs} pairs)'
+        f'data.passes_per_epoch must take at least one row of each corpus; {passes} '
+        f'takes none of {rows} rows ({self.num_pairs} pairs)'
       )
 
 
@@ -183,7 +181,7 @@ def assemble_batch(
 ) -> Batch:
   """Returns a batch with the pairs of some packed rows; the remaining rows are padding.
 
-  `corpus_ids` is the index of each pair's corpus for `Batch.corpora`.
+  `corpus_ids` is the index of each pair's corpus for `Batch.corpus_ids`.
   """
   pairs = gather_pairs(corpora, rows.pairs)
   source = _fill(pairs.source, rows, shape.rows, shape.source_length)
@@ -220,9 +218,9 @@ def gather_pairs(corpora: Sequence[EncodedPairs], indices: np.ndarray) -> Encode
 
 def gather_sentences(sides: Sequence[Sentences], indices: np.ndarray) -> Sentences:
   """Returns some sentences, given their indices in the concatenated collections."""
-  owner, within = locate(sides, indices)
+  owner, offsets = locate(sides, indices)
   order = np.argsort(owner, kind='stable')
-  parts = [side.gather(within[owner == place]) for place, side in enumerate(sides)]
+  parts = [side.gather(offsets[owner == place]) for place, side in enumerate(sides)]
   return Sentences.concatenate(parts).gather(np.argsort(order))
 
 

@@ -49,14 +49,14 @@ class Corpus:
 
   def __getitem__(self, pairs: slice) -> list[tuple]:
     """Returns a slice of pairs, each (source sentence, target sentence)."""
-    wanted = len(range(*pairs.indices(len(self))))
+    expected = len(range(*pairs.indices(len(self))))
     with plugins.as_user_error(f'{self._what} cannot be read'):
       sentences = [(source, target) for source, target in self._pairs[pairs]]
     sides = itertools.chain(*sentences)
-    if len(sentences) != wanted or not all(isinstance(side, str) for side in sides):
+    if len(sentences) != expected or not all(isinstance(side, str) for side in sides):
       raise UserError(
         f'{self._what} must hold a source and a target as text for each of its pairs;'
-        f' got {len(sentences)} of {wanted} pairs, such as {short_repr(sentences[:1])}'
+        f' got {len(sentences)} of {expected} pairs, such as {short_repr(sentences[:1])}'
       )
     return sentences
 

@@ -27,7 +27,7 @@ STANDARD_INPUT = '-'
 # Lines per stored file offset; a read starts and stops at stored offsets.
 _EVERY = 128
 _BYTE_ORDER_MARK = b'\xef\xbb\xbf'
-_MOST_ZEROS = 0.4  # fraction of bytes; ASCII in UTF-16 is valid UTF-8, half of it zeros
+_MAX_ZEROS = 0.4  # fraction of bytes; ASCII in UTF-16 is valid UTF-8, half of it zeros
 # Unicode categories of whitespace, control and format characters, and combining marks.
 _INVISIBLE = {'Cc', 'Cf', 'Mn', 'Zl', 'Zp', 'Zs'}
 
@@ -61,10 +61,10 @@ def read_lines(path: files.StrPath) -> list[str]:
 
 def iterate_lines(file: BinaryIO, name: str) -> Iterator[str]:
   """Yields the lines of a UTF-8 stream as they arrive."""
-  for number, data in enumerate(file, 1):
-    if number == 1:
+  for line_number, data in enumerate(file, 1):
+    if line_number == 1:
       data = data.removeprefix(_BYTE_ORDER_MARK)
-    line = _decoded(data, name, number)
+    line = _decoded(data, name, line_number)
     if line:  # Empty if the file holds only a byte order mark.
       yield line.removesuffix('\r\n').removesuffix('\n')
 
@@ -108,8 +108,8 @@ class TextFile:
     return lines[start - group * _EVERY : stop - group * _EVERY]
 
   def _current_state(self) -> tuple[int, ...]:
-    about = os.fstat(self._file.fileno())
-    return about.st_size, about.st_mtime_ns, about.st_ctime_ns
+    stat = os.fstat(self._file.fileno())
+    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
   def _survey(self):
     """Checks, hashes and indexes the lines of the file, a group at a time."""
@@ -123,7 +123,7 @@ class TextFile:
     while group := list(itertools.islice(file, _EVERY)):
       data = b''.join(group)
       _decoded(data, self.name, self._lines + 1)
-      if data.count(0) > _MOST_ZEROS * len(data):
+      if data.count(0) > _MAX_ZEROS * len(data):
         raise UserError(
           f'{self.name} must be UTF-8; it is full of zero bytes, as UTF-16 is; convert it, for '
           'example with iconv -f UTF-16LE -t UTF-8'
@@ -191,12 +191,12 @@ def _open(name: files.StrPath) -> BinaryIO:
   try:
     file = path.open('rb')
   except OSError as error:
-    there = f'there is no folder {path.parent}'
+    hint = f'there is no folder {path.parent}'
     if path.parent.is_dir():
       names = [entry.name for entry in path.parent.glob('*')]
       nearest = difflib.get_close_matches(path.name, names, n=5, cutoff=0)
-      there = f'{path.parent} contains {", ".join(nearest) or "no files"}'
-    raise UserError(f'{path} cannot be opened: {error.strerror}; {there}') from error
+      hint = f'{path.parent} contains {", ".join(nearest) or "no files"}'
+    raise UserError(f'{path} cannot be opened: {error.strerror}; {hint}') from error
   if path.suffix.lower() != '.gz':
     return file
   with (

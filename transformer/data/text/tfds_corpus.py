@@ -20,18 +20,18 @@ class TfdsCorpus:
   """One split of a translation dataset; its fingerprint covers TFDS's metadata, not the text."""
 
   def __init__(self, config: DataConfig, split: str):
-    self.name = f'{config.name}:{split}'
+    self.name = f'{config.tfds_name}:{split}'
     self._languages = config.source_language, config.target_language
-    builder = open_dataset(config.name, config.dir)
+    builder = open_dataset(config.tfds_name, config.dir)
     if builder is None:
       raise UserError(
-        f'{config.name} is not prepared in {config.dir or "the folder of TFDS"}; '
+        f'{config.tfds_name} is not prepared in {config.dir or "the folder of TFDS"}; '
         f'prepare it as docs/data.md says, or set --config.data.dir to its folder'
       )
-    languages = languages_of(builder, config.name)
+    languages = languages_of(builder, config.tfds_name)
     if not set(self._languages) <= set(languages):
       raise UserError(
-        f'{config.name} must hold the languages {" and ".join(self._languages)}; '
+        f'{config.tfds_name} must hold the languages {" and ".join(self._languages)}; '
         f'it has {", ".join(languages)}; set --config.data.source_language and '
         '--config.data.target_language'
       )

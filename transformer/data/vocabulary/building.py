@@ -28,9 +28,9 @@ def add_user_defined_symbols(
   if vocabulary.user_defined_symbols.keys() >= set(symbols):
     return vocabulary
   model = vocabulary.proto()
-  known = {piece.piece: piece for piece in model.pieces}
+  pieces = {piece.piece: piece for piece in model.pieces}
   for symbol in symbols:
-    piece = known.get(symbol) or model.pieces.add(piece=symbol)
+    piece = pieces.get(symbol) or model.pieces.add(piece=symbol)
     piece.type = _Piece.USER_DEFINED
   model.trainer_spec.vocab_size = len(model.pieces)
   return Vocabulary(model.SerializeToString(deterministic=True))
@@ -62,18 +62,18 @@ def _build(
 ) -> Vocabulary:
   """Returns the vocabulary in the file that `key` names, or else `earlier`, or trains one."""
   path = getattr(config, key)
-  given = Vocabulary.load(path) if path else earlier
-  if given is not None:
-    extended = add_user_defined_symbols(given, config.user_defined_symbols)
-    if not path and extended is not given:
+  vocabulary = Vocabulary.load(path) if path else earlier
+  if vocabulary is not None:
+    extended = add_user_defined_symbols(vocabulary, config.user_defined_symbols)
+    if not path and extended is not vocabulary:
       raise UserError(
         'the vocabulary comes from train.init_from, which lacks some of '
         'data.user_defined_symbols; remove them, or transfer the weights to another '
         'vocabulary, as docs/vocabulary.md shows'
       )
-    _check_given(extended, config, key, f'data.{key}' if path else 'train.init_from')
+    _check_settings(extended, config, key, f'data.{key}' if path else 'train.init_from')
     return extended
-  size = config.sizes[key]
+  size = config.vocabulary_sizes[key]
   name = key.replace('_', ' ')
   logging.info(
     'training a %s of %d pieces on up to %d pairs', name, size, VOCABULARY_PAIRS
@@ -86,19 +86,21 @@ def _build(
   return Vocabulary.train(sentences, size, f'{key}_size', config)
 
 
-def _check_given(given: Vocabulary, config: DataConfig, key: str, origin: str):
+def _check_settings(vocabulary: Vocabulary, config: DataConfig, key: str, origin: str):
   """Raises `UserError` if settings do not match the vocabulary that the setting `origin` names."""
-  about = given.proto().trainer_spec
-  is_unigram = about.model_type == TrainerSpec.UNIGRAM
-  fitting = {
+  spec = vocabulary.proto().trainer_spec
+  is_unigram = spec.model_type == TrainerSpec.UNIGRAM
+  settings = {
     'vocabulary_kind': config.vocabulary_kind if is_unigram else 'bpe',
-    'split_digits': config.split_digits and about.split_digits,
-    'normalization': given.normalization,
-    f'{key}_size': given.size,
+    'split_digits': config.split_digits and spec.split_digits,
+    'normalization': vocabulary.normalization,
+    f'{key}_size': vocabulary.size,
   }
-  for name, wanted in fitting.items():
-    got = config.sizes[key] if name == f'{key}_size' else getattr(config, name)
-    if got != wanted:
+  for name, expected in settings.items():
+    value = (
+      config.vocabulary_sizes[key] if name == f'{key}_size' else getattr(config, name)
+    )
+    if value != expected:
       raise UserError(
-        f'the vocabulary comes from {origin}; set --config.data.{name}={wanted}; got {got}'
+        f'the vocabulary comes from {origin}; set --config.data.{name}={expected}; got {value}'
       )

@@ -64,23 +64,23 @@ def save(vocabulary: RunVocabulary, folder: files.StrPath):
 
 
 def load(
-  folder: files.StrPath, wanted: Mapping[str, str] | None = None
+  folder: files.StrPath, digests: Mapping[str, str] | None = None
 ) -> RunVocabulary:
   """Reads the vocabulary of a run's directory.
 
-  Raises `UserError` unless the models have the `wanted` SHA-256, keyed as in `fingerprints`; other
-  keys are ignored. None loads the models without this check.
+  Raises `UserError` unless the SHA-256 of each model is its entry in `digests`, keyed as in
+  `fingerprints`; other keys are ignored. None loads the models without this check.
   """
   first = Path(folder, SEPARATE_VOCABULARIES[0])
-  separate = first.exists() if wanted is None else first.stem in wanted
+  separate = first.exists() if digests is None else first.stem in digests
   names = SEPARATE_VOCABULARIES if separate else SHARED_VOCABULARY
   vocabulary = from_model_files(
     {name: read_model(Path(folder, name)) for name in names}, folder
   )
   for name, digest in fingerprints(vocabulary).items():
-    if wanted is not None and digest != wanted.get(name):
+    if digests is not None and digest != digests.get(name):
       raise UserError(
         f'{name}.model of {folder} is damaged, or was replaced since the run started; its '
-        f'SHA-256 should be {wanted.get(name)}; restore it from a copy'
+        f'SHA-256 should be {digests.get(name)}; restore it from a copy'
       )
   return vocabulary

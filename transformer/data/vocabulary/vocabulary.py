@@ -113,7 +113,7 @@ class Vocabulary:
     """
     config = config or DataConfig()
     # An option that is passed, even as False, is stored in the model.
-    more = {'split_digits': True} if config.split_digits else {}
+    extra = {'split_digits': True} if config.split_digits else {}
     # A list, since SentencePiece would keep only the message of an iterator's exception.
     sentences = [_escape(sentence) for sentence in sentences]
     model = io.BytesIO()
@@ -140,7 +140,7 @@ class Vocabulary:
         hard_vocab_limit=True,
         minloglevel=_ERRORS_ONLY,
         user_defined_symbols=list(config.user_defined_symbols),
-        **more,
+        **extra,
       )
     except RuntimeError as error:
       for pattern, fact, limit in _SIZE_ERRORS:
@@ -149,10 +149,10 @@ class Vocabulary:
             f'{key}={size} {fact}; set --config.data.{key} to {limit} {nearest[1]}'
           ) from error
       raise
-    made = ModelProto.FromString(model.getvalue())
+    proto = ModelProto.FromString(model.getvalue())
     # User-defined symbols follow the bytes.
-    made.pieces.sort(key=lambda piece: piece.type not in _FIRST_TYPES)
-    return cls(made.SerializeToString(deterministic=True))
+    proto.pieces.sort(key=lambda piece: piece.type not in _FIRST_TYPES)
+    return cls(proto.SerializeToString(deterministic=True))
 
   @classmethod
   def load(cls, path: files.StrPath) -> 'Vocabulary':

@@ -27,20 +27,20 @@ def align(
   Raises:
     UserError: attention weights are not finite, because the run has diverged.
   """
-  most_source, most_target = max_lengths(run.config)
+  max_source, max_target = max_lengths(run.config)
   links = []
-  for number, (source, target) in enumerate(zip(sources, targets, strict=True), 1):
+  for line_number, (source, target) in enumerate(zip(sources, targets, strict=True), 1):
     weights_TS = _mean_attention(run, source, target, layer)
-    check_finite_scores([run], [weights_TS.sum()], [number])
-    in_source_SI = _words_of(run.vocabulary.source, source, most_source)
-    in_target_TJ = _words_of(run.vocabulary.target, target, most_target)
+    check_finite_scores([run], [weights_TS.sum()], [line_number])
+    in_source_SI = _words_of(run.vocabulary.source, source, max_source)
+    in_target_TJ = _words_of(run.vocabulary.target, target, max_target)
     links.append(link_words(weights_TS, in_target_TJ, in_source_SI))
   return links
 
 
-def _words_of(vocabulary: Vocabulary, line: str, most: int) -> np.ndarray:
-  """Returns which of the first `most` tokens overlap which words, bool [tokens, words]."""
-  ids = truncated(vocabulary.encode(line), most)
+def _words_of(vocabulary: Vocabulary, line: str, max_length: int) -> np.ndarray:
+  """Returns which of the first `max_length` tokens overlap which words, bool [tokens, words]."""
+  ids = truncated(vocabulary.encode(line), max_length)
   return token_word_overlap([piece_bytes(vocabulary, token) for token in ids])
 
 

@@ -35,11 +35,11 @@ class GroupedQueryAttention(MultiHeadAttention):
     repeated = self._repeated(keys_BSHK, axis=-2), self._repeated(values_BSHV, axis=-2)
     return super().__call__(x_BTD, repeated, context, deterministic=deterministic)
 
-  def attend(self, x_BWD, cache, context):
-    """Attends as `MultiHeadAttention.attend` does; repeated heads exist only within this layer."""
+  def attend_to_cache(self, x_BWD, cache, context):
+    """Attends as the base class does; repeated heads exist only within this layer."""
     keys_BHKS = self._repeated(cache.keys, axis=-3)
     values_BHSV = self._repeated(cache.values, axis=-3)
-    return super().attend(x_BWD, KVCache(keys_BHKS, values_BHSV), context)
+    return super().attend_to_cache(x_BWD, KVCache(keys_BHKS, values_BHSV), context)
 
   def self_attend(self, x_BTD, context, *, deterministic=True):
     return super().self_attend(

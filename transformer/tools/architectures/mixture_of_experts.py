@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from transformer.errors import UserError
 from transformer.model.attention import NO_CONTEXT
 from transformer.model.config import ModelConfig
-from transformer.model.flops import train_flops
+from transformer.model.flops import transformer_flops_per_token
 from transformer.model.layers import FeedForward, Layer
 from transformer.model.transformer import Transformer
 
@@ -119,4 +119,6 @@ class MoETransformer(Transformer):
     config = dataclasses.replace(
       self.config, ff_dim=self.num_experts * self.config.ff_dim
     )
-    return train_flops(config, self.vocabulary_size, source_length, target_length)
+    return transformer_flops_per_token(
+      config, self.vocabulary_size, source_length, target_length
+    )

@@ -41,8 +41,8 @@ class PrefixLayer(Layer):
       visible = keys_values
       if source is not None:
         visible = [
-          jnp.concatenate(both, axis=-3)
-          for both in zip(source, keys_values, strict=True)
+          jnp.concatenate(pair, axis=-3)
+          for pair in zip(source, keys_values, strict=True)
         ]
       return attention(h_BTD, visible, context, deterministic=deterministic)
 
@@ -50,23 +50,23 @@ class PrefixLayer(Layer):
     return x_BTD, keys_values
 
   @nn.jit
-  def step(self, x_BWD, cache, context, index, memory, memory_context):
+  def step(self, x_BWD, cache, context, index, source_cache, source_context):
     """Decodes as `Layer.step` does, with one attention to both target and source.
 
     The source comes last, so that cache slots of the target have the same indices as without it.
     """
     slots = cache.keys.shape[-1]
-    mask_BWS = jnp.concatenate([context.mask_BTS, memory_context.mask_BTS], axis=-1)
+    mask_BWS = jnp.concatenate([context.mask_BTS, source_context.mask_BTS], axis=-1)
     context = context._replace(mask_BTS=mask_BWS)
 
     def attend(h_BWD):
       nonlocal cache
-      keys_BHKS = jnp.concatenate([cache.keys, memory.keys], axis=-1)
-      values_BHSV = jnp.concatenate([cache.values, memory.values], axis=-2)
-      y_BWD, both = self.self_attention.self_attend_step(
+      keys_BHKS = jnp.concatenate([cache.keys, source_cache.keys], axis=-1)
+      values_BHSV = jnp.concatenate([cache.values, source_cache.values], axis=-2)
+      y_BWD, joint = self.self_attention.self_attend_step(
         h_BWD, KVCache(keys_BHKS, values_BHSV), context, index
       )
-      cache = KVCache(both.keys[..., :slots], both.values[..., :slots, :])
+      cache = KVCache(joint.keys[..., :slots], joint.values[..., :slots, :])
       return y_BWD
 
     x_BWD = self.apply_sublayers(x_BWD, context, attend, None, True)
@@ -104,40 +104,44 @@ class PrefixLM(Transformer):
     source_segments_BS = batch[1]
     inputs_BT, segments_BT, positions_BT = batch[3:]
     length = inputs_BT.shape[-1]
-    _, memory = self._read_source(*batch[:3], deterministic)
+    _, keys_values_by_layer = self._read_source(*batch[:3], deterministic)
     to_target_BTT = segment_mask(segments_BT, segments_BT)
     to_target_BTT &= jnp.broadcast_to(causal_mask(length), to_target_BTT.shape)
     to_source_BTS = segment_mask(segments_BT, source_segments_BS)
     context = AttentionContext(
       jnp.concatenate([to_source_BTS, to_target_BTT], axis=-1), positions_BT
     )
-    places_BTD = self.target_position(positions_BT, length)
-    x_BTD = self.target_embedding(inputs_BT, places_BTD, deterministic=deterministic)
+    encoding_BTD = self.target_position(positions_BT, length)
+    x_BTD = self.target_embedding(inputs_BT, encoding_BTD, deterministic=deterministic)
     call = self.layer_call(deterministic=deterministic)
-    for layer, source in zip(self.decoder, memory, strict=True):
+    for layer, source in zip(self.decoder, keys_values_by_layer, strict=True):
       x_BTD, _ = call(layer, x_BTD, context, source)
     return linear.fold_bias(self.decoder_norm(x_BTD), self.output_ND, self.output_bias)
 
   def source_caches(self, tokens_BS, segments_BS, positions_BS):
-    _, memory = self._read_source(tokens_BS, segments_BS, positions_BS, True)
-    return [KVCache.from_keys_values(*keys_values) for keys_values in memory]
+    _, keys_values_by_layer = self._read_source(
+      tokens_BS, segments_BS, positions_BS, True
+    )
+    return [
+      KVCache.from_keys_values(*keys_values) for keys_values in keys_values_by_layer
+    ]
 
   def _read_source(self, tokens_BS, segments_BS, positions_BS, deterministic):
     """Returns the last layer's output, and the keys and values of each layer."""
     added_BSD = jnp.broadcast_to(
       self.source_side, (*tokens_BS.shape, self.config.model_dim)
     )
-    places_BSD = self.source_position(positions_BS, tokens_BS.shape[-1])
-    if places_BSD is not None:
-      added_BSD += places_BSD
+    encoding_BSD = self.source_position(positions_BS, tokens_BS.shape[-1])
+    if encoding_BSD is not None:
+      added_BSD += encoding_BSD
     x_BSD = self.source_embedding(tokens_BS, added_BSD, deterministic=deterministic)
     context = AttentionContext(segment_mask(segments_BS, segments_BS), positions_BS)
     call = self.layer_call(deterministic=deterministic)
-    memory = []
+    keys_values_by_layer = []
     for layer in self.decoder:
       x_BSD, keys_values = call(layer, x_BSD, context)
-      memory.append(keys_values)
-    return x_BSD, memory
+      keys_values_by_layer.append(keys_values)
+    return x_BSD, keys_values_by_layer
 
   def flops(self, source_length=0, target_length=0):
     config = self.config

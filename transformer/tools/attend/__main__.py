@@ -56,7 +56,7 @@ def main(_):
   maps = list(map(run.attention, sentences, translations))
   sums = [float(weights.cross.sum()) for weights in maps]
   check_finite_scores([run], sums, range(1, len(maps) + 1))
-  steps = ', '.join(map(str, run.steps))
+  steps = ', '.join(map(str, run.checkpoint_steps))
   page = attention_page(maps, f'{run.workdir.resolve().name}, step {steps}')
   if _OUTPUT.value == '-':
     sys.stdout.buffer.write(page)

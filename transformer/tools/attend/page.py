@@ -65,7 +65,7 @@ def thousandths(weights: np.ndarray) -> np.ndarray:
 def visible(text: str) -> str:
   """Replaces characters that are invisible or reorder text, such as U+200B, by visible ones."""
 
-  def shown(character: str) -> str:
+  def visible_form(character: str) -> str:
     category = unicodedata.category(character)
     if category in _INVISIBLE:
       return f'⟨U+{ord(character):04X}⟩'
@@ -73,25 +73,25 @@ def visible(text: str) -> str:
       return '␣'
     return character
 
-  return ''.join(map(shown, text))
+  return ''.join(map(visible_form, text))
 
 
 def _token(piece: str) -> str:
   return visible(piece.replace(' ', '␣'))
 
 
-def _sentence(shown: SentenceAttention) -> dict:
+def _sentence(attention: SentenceAttention) -> dict:
   """Returns a sentence's data; weights are little-endian uint16, deflated, in base64."""
   weights = b''.join(
     thousandths(kind).astype('<u2').tobytes()
-    for kind in (shown.encoder, shown.decoder, shown.cross)
+    for kind in (attention.encoder, attention.decoder, attention.cross)
   )
   return {
     'weights': base64.b64encode(zlib.compress(weights, 9)).decode('ascii'),
-    'source': list(map(_token, shown.source)),
-    'target': list(map(_token, shown.target)),
-    'sourceWords': _words(shown.source),
-    'targetWords': _words(shown.target),
+    'source': list(map(_token, attention.source)),
+    'target': list(map(_token, attention.target)),
+    'sourceWords': _words(attention.source),
+    'targetWords': _words(attention.target),
   }
 
 

@@ -65,8 +65,8 @@ def main(_):
   config = Config.from_dict(_CONFIG.value.to_dict())
   data = config.data
   splits = [*data.train, *data.valid_sets.values(), data.test]
-  read = itertools.chain(*(split_files(data, split) for split in splits if split))
-  check_output(_JSON.value, read, flag='json')
+  inputs = itertools.chain(*(split_files(data, split) for split in splits if split))
+  check_output(_JSON.value, inputs, flag='json')
   is_foreign = None
   if _IDENTIFY_LANGUAGES.value:
     is_foreign = language_id.identifier([data.source_language, data.target_language])

@@ -40,8 +40,8 @@ class FilteredCorpus:
   def removed(self) -> dict[str, list[int]]:
     """The removed lines, from 1, by kind."""
     lines = {}
-    for number, kind in enumerate(KINDS):
-      indices = np.flatnonzero(self.reasons == number)
+    for index, kind in enumerate(KINDS):
+      indices = np.flatnonzero(self.reasons == index)
       if len(indices):
         lines[kind] = (indices + 1).tolist()
     return lines
@@ -102,10 +102,10 @@ def filter_corpora(
         unexplained = indices[reasons[indices] == _STAYS]
         reasons[unexplained] = KINDS.index(kind)
     if 'repeat' not in keep:
-      left = np.flatnonzero(reasons == _STAYS)
-      keys = np.concatenate([earlier, corpus.keys['pair'][left]])
+      remaining = np.flatnonzero(reasons == _STAYS)
+      keys = np.concatenate([earlier, corpus.keys['pair'][remaining]])
       is_repeat = repeats(keys)[len(earlier) :]
-      reasons[left[is_repeat]] = KINDS.index('repeat')
+      reasons[remaining[is_repeat]] = KINDS.index('repeat')
       earlier = keys
     if not filtered[name].kept:
       raise UserError(

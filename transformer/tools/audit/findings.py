@@ -101,8 +101,8 @@ class Side:
       scripts.append(max(counts, key=lambda script: counts[script], default=''))
     foreign = np.zeros(len(lines), bool)
     if self._is_foreign is not None:
-      for number, line in enumerate(lines):
-        foreign[number] = self._is_foreign(line, self.language)
+      for index, line in enumerate(lines):
+        foreign[index] = self._is_foreign(line, self.language)
     encoded = self._vocabulary.encode_batch(lines)
     columns = _Columns(
       keys=keys_of(lines),
@@ -211,10 +211,10 @@ def _odd_lengths(
     _finding('length', too_long, ~blank & (longer > config.max_length)),
     _finding('ratio', uneven, is_uneven),
   ]
-  found = line_shifts(source.tokens, target.tokens)
-  for shift in np.unique(found[found != 0]):
+  shifts = line_shifts(source.tokens, target.tokens)
+  for shift in np.unique(shifts[shifts != 0]):
     text = f'the two sides look shifted: line n is translated by line n{shift:+d}'
-    findings.append(_finding('shift', text, found == shift))
+    findings.append(_finding('shift', text, shifts == shift))
   return findings
 
 

@@ -15,11 +15,11 @@ def line_shifts(source: np.ndarray, target: np.ndarray) -> np.ndarray:
   A non-zero shift means that the lengths in a window of lines correlate better with this shift, for
   example after a missing line.
   """
-  found = np.zeros(len(source), np.int64)
+  shifts = np.zeros(len(source), np.int64)
   for first in range(0, len(source), _WINDOW):
     window = slice(first, first + _WINDOW)
-    found[window] = _shift(np.log1p(source[window]), np.log1p(target[window]))
-  return found
+    shifts[window] = _shift(np.log1p(source[window]), np.log1p(target[window]))
+  return shifts
 
 
 def _shift(source: np.ndarray, target: np.ndarray) -> int:
@@ -40,8 +40,8 @@ def _shift(source: np.ndarray, target: np.ndarray) -> int:
   return best if is_sure else 0
 
 
-def _correlation(one: np.ndarray, other: np.ndarray) -> float:
+def _correlation(source: np.ndarray, target: np.ndarray) -> float:
   """Returns Pearson's correlation, times 0.9999 for a finite arctanh; 0 if a side is constant."""
-  if not (np.ptp(one) and np.ptp(other)):
+  if not (np.ptp(source) and np.ptp(target)):
     return 0.0
-  return 0.9999 * np.corrcoef(one, other)[0, 1]
+  return 0.9999 * np.corrcoef(source, target)[0, 1]

@@ -88,8 +88,8 @@ def audit(
       continue
     examined = find_problems(corpus, config, vocabulary, is_foreign)
     audited = _audited(split, corpus, *examined)
-    for part, ours in audited.keys.items():
-      in_training = np.flatnonzero(np.isin(ours, _joined(keys, part)))
+    for part, part_keys in audited.keys.items():
+      in_training = np.flatnonzero(np.isin(part_keys, _joined(keys, part)))
       text = f'the {part} is in training too'
       audited.findings.append(Finding(f'shared_{part}', text, in_training))
     yield name, audited
@@ -102,7 +102,7 @@ def _audited(
   sides: list[Side],
   keys: dict[str, np.ndarray],
 ) -> AuditedCorpus:
-  return AuditedCorpus(split, corpus, _about(corpus, sides), findings, keys)
+  return AuditedCorpus(split, corpus, _describe(corpus, sides), findings, keys)
 
 
 def _joined(keys: list[dict[str, np.ndarray]], part: str) -> np.ndarray:
@@ -125,7 +125,7 @@ def repeats(keys: np.ndarray) -> np.ndarray:
   return repeats
 
 
-def _about(corpus: Corpus, sides: list[Side]) -> list[str]:
+def _describe(corpus: Corpus, sides: list[Side]) -> list[str]:
   """Returns the report's lines about the files and the sides of a corpus."""
   lines = []
   of_sides = getattr(corpus, 'lines', (0, 0))
@@ -147,9 +147,9 @@ def _side(side: Side) -> str:
   for script, count in side.letters.most_common(3):
     parts.append(f'{_percent(count, letters)} {script.capitalize()}')
   tokens = side.columns().tokens
-  median, most, longest = np.percentile(tokens, _PERCENTILES, method='inverted_cdf')
+  median, p99, longest = np.percentile(tokens, _PERCENTILES, method='inverted_cdf')
   parts.append(
-    f'tokens of a sentence: median {median:,}, 99% have at most {most:,}, '
+    f'tokens of a sentence: median {median:,}, 99% have at most {p99:,}, '
     f'the longest {longest:,}'
   )
   return f'{side.language}: {"; ".join(parts)}'

@@ -25,7 +25,7 @@ _OUTPUT = flags.DEFINE_string(
 _LICENSE = flags.DEFINE_string(
   'license',
   None,
-  'The license of the model, an id of Hugging Face (default: a line to fill in).',
+  'The license of the model, as a Hugging Face license ID (default: a line to fill in).',
 )
 _EXAMPLES = flags.DEFINE_integer(
   'examples', 3, 'The number of sentences in the report.'
@@ -55,7 +55,7 @@ def main(argv):
     from transformer import load
 
     run = load(workdir)
-    facts = facts._replace(steps=run.steps)
+    facts = facts._replace(steps=run.checkpoint_steps)
   card = folder / model_card.CARD
   if card.exists() and not _OVERWRITE.value:
     logging.warning('%s exists, so it is kept; --overwrite replaces it', card)

@@ -25,11 +25,11 @@ def cost_of(workdir: Path, record: Mapping[str, Any], config: Config) -> str:
     return ''
   steps = lines[-1]['step']
   cost = f'{steps * flops_per_step:.2e} FLOPs'
-  trained = [session for session in record['resumed'] if session['trains']]
-  devices = [session['devices'] for session in (record, *trained)]
+  sessions = [session for session in record['resumed'] if session['trains']]
+  devices = [session['devices'] for session in (record, *sessions)]
   count = devices[-1]['count']
   seconds = _seconds(lines, config.train.tokens_per_batch)
-  if seconds is not None and all(each['count'] == count for each in devices):
+  if seconds is not None and all(device['count'] == count for device in devices):
     hours = seconds * count / 3600
     cost = f'{cost} in {hours:.3g} device hours'
   return f'{cost} on {count} × {devices[-1]["kind"]}'
@@ -43,12 +43,12 @@ def _seconds(lines: Sequence[Mapping[str, Any]], tokens_per_batch: int) -> float
   """
   seconds = 0.0
   timed = 0
-  before = 0
+  last_step = 0
   for line in lines:
-    updates = line['step'] - before
-    before = line['step']
+    updates = line['step'] - last_step
+    last_step = line['step']
     if line.get('tokens_per_second'):
       tokens = line['train/fill'] * updates * tokens_per_batch
       seconds += tokens / line['tokens_per_second']
       timed += updates
-  return seconds * before / timed if timed else None
+  return seconds * last_step / timed if timed else None

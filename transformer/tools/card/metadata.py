@@ -10,6 +10,8 @@ from transformer.tools.card.run_facts import RunFacts
 
 # The hub's names of metrics.
 _METRICS = {'BLEU': 'bleu', 'chrF2++': 'chrf'}
+# Instead of the hub's id of the dataset, which a run does not know.
+UNKNOWN_DATASET = 'to-fill-in'
 # The hub's id for an unknown license.
 _UNKNOWN_LICENSE = (
   'license: unknown  # To fill in: an id such as mit, see '
@@ -41,7 +43,11 @@ def hub_metadata(facts: RunFacts) -> dict[str, Any]:
   metadata: dict[str, Any] = {}
   if languages:
     metadata['language'] = languages
-  metadata['tags'] = [task, 'transformer', 'jax', 'flax']
+  metadata['tags'] = [task, 'transformer']
+  if facts.export == 'huggingface':
+    metadata['library_name'] = 'transformers'
+  else:
+    metadata['tags'] += ['jax', 'flax']
   metadata['pipeline_tag'] = task
   if scores:
     results = [_hub_result(result, task, facts) for result in scores]
@@ -86,7 +92,7 @@ def _hub_result(result: Result, task: str, facts: RunFacts) -> dict[str, Any]:
     'task': {'type': task, 'name': name},
     'dataset': {
       'name': f'{content["text"]} of {facts.name}',
-      'type': 'to-fill-in',  # The hub's id of the dataset, which a run does not know.
+      'type': UNKNOWN_DATASET,
       'split': content['text'],
       'args': {'sha256': content['text_sha256']},
     },

@@ -1,11 +1,8 @@
 """The model card of a run: README.md in Markdown, with Hugging Face's metadata."""
 
 import re
-import shutil
 from collections.abc import Sequence
-from pathlib import Path
 
-from transformer import files
 from transformer.errors import UserError
 from transformer.runs.run_directory import WEIGHTS_ONLY
 from transformer.tools.card.fact_tables import (
@@ -17,7 +14,7 @@ from transformer.tools.card.fact_tables import (
   training_table,
 )
 from transformer.tools.card.metadata import front_matter
-from transformer.tools.card.run_facts import RunFacts, read_facts
+from transformer.tools.card.run_facts import RunFacts
 
 CARD = 'README.md'
 REPORT = 'report.html'
@@ -30,16 +27,18 @@ _NOT_SCORED = """Not scored yet. Score the run, then create the card again:
 python eval.py --workdir=RUN
 python -m transformer.tools.card RUN --overwrite
 ```"""
+_EXPORT_NOT_SCORED = """Not scored yet. Score the same checkpoints of the run, then export again:
+
+```sh
+python eval.py --workdir=RUN --checkpoint={step} --average={number}
+```"""
 _CONVERTED = (
   'Its weights were converted from another format, and the commit, the command and the machine '
   'below describe the conversion. **To fill in:** how it was trained.'
 )
-_EXPORTED = (
-  'Commands and digests above are of the run from which it was exported. A score above holds for '
-  'these weights only if it is of the same checkpoint, or of the same average of checkpoints, and '
-  'the weights are not quantized.'
-)
-_USE = """```sh
+USE = """With the directory of the run as RUN:
+
+```sh
 python eval.py --workdir=RUN --source=FILE --output=FILE2
 ```
 
@@ -48,6 +47,17 @@ import transformer
 
 run = transformer.load('RUN')
 print(run.translate(['A sentence.']))
+```"""
+_USE_IN_TRANSFORMERS = """After `pip install transformers torch sentencepiece`, with this folder or
+its name on the hub as MODEL:
+
+```python
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+model = AutoModelForSeq2SeqLM.from_pretrained('MODEL')
+tokenizer = AutoTokenizer.from_pretrained('MODEL')
+source = tokenizer(['A sentence.'], return_tensors='pt', padding=True)
+print(tokenizer.batch_decode(model.generate(**source), skip_special_tokens=True)[0])
 ```"""
 
 
@@ -70,7 +80,7 @@ def card_text(facts: RunFacts, license: str = '') -> str:
   )
   if WEIGHTS_ONLY in record:
     trained = _CONVERTED
-  given = license or _to_fill_in('under which license the model may be used')
+  license_text = license or _to_fill_in('under which license the model may be used')
   scores = facts.scores_of_steps
   sections = [
     f'# {_escaped(facts.name)}',
@@ -79,8 +89,7 @@ def card_text(facts: RunFacts, license: str = '') -> str:
     '## Intended use',
     f'Translation of single sentences {direction}, of text like the [training data](#data).',
     _to_fill_in('who the model is for, and what it should not be used for'),
-    'With the directory of the run as RUN:',
-    _USE,
+    use(facts),
     '## Scores',
     _scores(facts),
     '## Data',
@@ -93,7 +102,7 @@ def card_text(facts: RunFacts, license: str = '') -> str:
     _limits(facts),
     _to_fill_in('known errors and biases; no run measures them'),
     '## License',
-    given,
+    license_text,
   ]
   if scores:
     sections += [
@@ -103,31 +112,16 @@ def card_text(facts: RunFacts, license: str = '') -> str:
   return front_matter(facts, license) + '\n' + '\n\n'.join(sections) + '\n\n'
 
 
-def copy_card(workdir: Path, steps: Sequence[int], folder: Path, export: str):
-  """Copies the card and the report of a run into the folder of an export.
-
-  If the run has no card, a new one is written. In both cases, a section about the export is added.
-
-  Args:
-    steps: the exported checkpoints, whose mean is the model.
-    export: a description of the exported model.
-  """
-  if (workdir / CARD).exists():
-    card = (workdir / CARD).read_bytes()
-    if (workdir / REPORT).exists():
-      shutil.copyfile(workdir / REPORT, folder / REPORT)
-  else:
-    text = card_text(read_facts(workdir)._replace(steps=steps))
-    card = text.encode('utf-8', 'backslashreplace')
-  section = f'\n## About this export\n\n{export[0].upper()}{export[1:]}. {_EXPORTED}\n'
-  files.write(folder / CARD, card.rstrip() + b'\n' + section.encode())
+def use(facts: RunFacts) -> str:
+  """Returns how to translate with the model."""
+  return _USE_IN_TRANSFORMERS if facts.export == 'huggingface' else USE
 
 
 def check_license(license: str):
   """Raises `UserError` if a license cannot be an id of the hub."""
   if not re.fullmatch(r'[a-z0-9][a-z0-9.-]*', license):
     raise UserError(
-      f'--license must be an id of Hugging Face, such as mit or cc-by-4.0; got {license!r}'
+      f'--license must be a Hugging Face license ID, such as mit or cc-by-4.0; got {license!r}'
     )
 
 
@@ -142,6 +136,8 @@ def as_markdown(table: Table) -> str:
 def _scores(facts: RunFacts) -> str:
   """Returns the table of scores, or instructions for scoring the run."""
   scores = facts.scores_of_steps
+  if not scores and facts.export:
+    return _EXPORT_NOT_SCORED.format(step=facts.steps[-1], number=len(facts.steps))
   if not scores:
     return _NOT_SCORED
   table = as_markdown(score_table(scores))
@@ -150,7 +146,7 @@ def _scores(facts: RunFacts) -> str:
 
 def _origin_of_data(facts: RunFacts) -> str:
   data = facts.config.data
-  source = f'TensorFlow Datasets, `{data.name}`'
+  source = f'TensorFlow Datasets, `{data.tfds_name}`'
   if data.source != 'tfds':
     source = f'`data.source={data.source}`'
   return f'{source}. The digests are of the text that was read.'
@@ -176,9 +172,9 @@ def _limits(facts: RunFacts) -> str:
   return '\n'.join(f'- {line}' for line in lines)
 
 
-def _to_fill_in(what: str) -> str:
+def _to_fill_in(fact: str) -> str:
   """Returns a line that asks the user for a fact."""
-  return f'**To fill in:** {what}.'
+  return f'**To fill in:** {fact}.'
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -27,7 +27,7 @@ from transformer.tools.card.fact_tables import (
 from transformer.tools.card.run_facts import RunFacts
 
 _FOLDER = Path(__file__).parent
-_MOST_PIECES = 60  # Browsers are slow with larger tables.
+_MAX_PIECES = 60  # Browsers are slow with larger tables.
 _MAPS = (
   'The maps show the cross-attention of the last layer: a row for each token of the '
   'translation, a column for each token of the source. The shade is the square root of the '
@@ -47,7 +47,7 @@ def report_text(facts: RunFacts, run: Any, count: int) -> str:
   """
   data = facts.config.data
   steps = ', '.join(map(str, facts.steps)) or 'no checkpoint'
-  about = f'{data.source_language} → {data.target_language}, step {steps}'
+  subtitle = f'{data.source_language} → {data.target_language}, step {steps}'
   scores = _NOT_SCORED
   provenance = _as_html(provenance_table(facts))
   if facts.scores:
@@ -56,7 +56,7 @@ def report_text(facts: RunFacts, run: Any, count: int) -> str:
   parts = {
     'name': html.escape(facts.name),
     'style': (_FOLDER / 'report.css').read_text('utf-8'),
-    'about': html.escape(about),
+    'about': html.escape(subtitle),
     'scores': scores,
     'curves': _curves(facts.workdir),
     'examples': ''.join(_examples(facts, run, count)),
@@ -90,18 +90,20 @@ def _curves(workdir: Path) -> str:
 
 def _examples(facts: RunFacts, run: Any, count: int) -> Iterator[str]:
   """Yields evenly spaced sentences of a scored text, with translations and attention."""
-  kept = [result for result in facts.scores_of_steps if result.sentences_path.exists()]
-  if not kept:
+  results = [
+    result for result in facts.scores_of_steps if result.sentences_path.exists()
+  ]
+  if not results:
     yield '<p>There are no examples before the run is scored.</p>'
     return
-  result = kept[0]
+  result = results[0]
   sentences = result.read_sentences()
   count = min(count, len(sentences))
   text = f'{result.content["text"]}.{result.name}'
   yield _note(f'{count} of {len(sentences):,} sentences of {text}, evenly spaced.')
   yield _note(_MAPS)
-  for number in range(count):
-    index = number * len(sentences) // count
+  for example in range(count):
+    index = example * len(sentences) // count
     sentence = sentences[index]
     yield f'<h3>Sentence {index + 1}</h3><dl>'
     yield _term('source', sentence['source'])
@@ -133,8 +135,8 @@ def _attention(run: Any, sentence: dict[str, Any]) -> str:
   if reasons:
     return _missing(reasons[0])
   pieces = attention.source, attention.target
-  if max(map(len, pieces)) > _MOST_PIECES:
-    return _missing(f'no attention: a side has more than {_MOST_PIECES} tokens')
+  if max(map(len, pieces)) > _MAX_PIECES:
+    return _missing(f'no attention: a side has more than {_MAX_PIECES} tokens')
   weights_HTS = attention.cross[-1]
   mean = attention_table(*pieces, weights_HTS.mean(0), 'map')
   figures = [_figure(mean, 'mean of all heads')]

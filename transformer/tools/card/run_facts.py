@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from transformer.config import Config
 from transformer.errors import UserError, one_line
 from transformer.evaluation.results import FIELDS, Result
-from transformer.runs.run_directory import EVALUATIONS, read_config, read_record
+from transformer.runs.run_directory import RESULTS, read_config, read_record
 
 # A file in eval/ with these keys holds the scores of translations of one text.
 _KEYS = FIELDS | {'metrics'}
@@ -21,6 +21,7 @@ class RunFacts(NamedTuple):
     record: the content of run.json.
     scores: all results in eval/, results on the test split first.
     steps: the checkpoints whose mean is the model; empty if no checkpoint could be loaded.
+    export: the format of an exported model, such as `huggingface`; '' for the run itself.
   """
 
   workdir: Path
@@ -28,6 +29,7 @@ class RunFacts(NamedTuple):
   record: Mapping[str, Any]
   scores: Sequence[Result]
   steps: Sequence[int] = ()
+  export: str = ''
 
   @property
   def name(self) -> str:
@@ -36,13 +38,13 @@ class RunFacts(NamedTuple):
 
   @property
   def scores_of_steps(self) -> Sequence[Result]:
-    """The scores of the model of `steps`; all scores if it has none."""
-    found = []
+    """The scores of the model of `steps`; all scores if it has none and is not an export."""
+    matches = []
     for result in self.scores:
       content = result.content
       if content['steps'] == list(self.steps) and not content.get('ensemble'):
-        found.append(result)
-    return found or self.scores
+        matches.append(result)
+    return matches if matches or self.export else self.scores
 
 
 def read_facts(workdir: Path) -> RunFacts:
@@ -53,7 +55,7 @@ def read_facts(workdir: Path) -> RunFacts:
   config = read_config(workdir)
   record = read_record(workdir)
   scores = []
-  for path in (workdir / EVALUATIONS).glob('*.json'):
+  for path in (workdir / RESULTS).glob('*.json'):
     content = _read_object(path)
     if content.keys() >= _KEYS:
       scores.append(Result(path, content))

@@ -64,11 +64,11 @@ def main(arguments: Sequence[str]):
     )
   shared_flags.check_at_least(0, _EXAMPLES)
   systems = scored_runs.read(arguments[1:], _SPLIT.value)
-  read = []
+  inputs = []
   for seeds in systems.values():
     for scored in seeds:
-      read += [scored.result.path, scored.result.sentences_path]
-  check_output(_OUTPUT.value, read)
+      inputs += [scored.result.path, scored.result.sentences_path]
+  check_output(_OUTPUT.value, inputs)
   compared = comparison.compare(systems, _UNEQUAL.value)
   if _OUTPUT.value:
     outputs.write(files.as_path(_OUTPUT.value), files.json_bytes(compared))

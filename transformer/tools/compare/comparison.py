@@ -50,7 +50,7 @@ def compare(
   compared = {}
   for name, seeds in systems.items():
     compared[name] = {
-      'results': [_about(scored) for scored in seeds],
+      'results': [_describe(scored) for scored in seeds],
       'scores': {metric: _statistics(metric, seeds) for metric in signatures},
       'p': {},
     }
@@ -71,9 +71,9 @@ def _common_signatures(
 
   Some runs may lack a custom metric, or compute it differently.
   """
-  everything = list(itertools.chain(*systems.values()))
-  common = _signatures(everything[0])
-  for scored in everything:
+  all_runs = list(itertools.chain(*systems.values()))
+  common = _signatures(all_runs[0])
+  for scored in all_runs:
     signatures = _signatures(scored)
     for name in list(common):
       computation = _computation(signatures.get(name, ''))
@@ -92,7 +92,7 @@ def _computation(signature: str) -> str:
   return re.sub(r'\|version:[^|]*', '', signature)
 
 
-def _about(scored: ScoredRun) -> dict[str, Any]:
+def _describe(scored: ScoredRun) -> dict[str, Any]:
   """Returns data that identifies the result of a run."""
   content = scored.result.content
   return {

@@ -5,13 +5,13 @@ from transformer.config import Config, flatten
 from transformer.system import installation
 
 
-def differences(one: str, other: str) -> list[str]:
+def differences(first_config: str, second_config: str) -> list[str]:
   """Returns one line per setting that differs, with both values, in the order of the settings.
 
   Each config is a value of `--config`: a config file, the directory of a run, or its config.json.
   """
-  first = _settings(one)
-  second = _settings(other)
+  first = _settings(first_config)
+  second = _settings(second_config)
   lines = []
   for name, value in first.items():
     if value != second[name]:

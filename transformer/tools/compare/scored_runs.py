@@ -57,8 +57,8 @@ def read(systems: Sequence[str], text: str) -> dict[str, list[ScoredRun]]:
       path = result.path.resolve()
       if path in users:
         raise UserError(
-          f'systems, and the seeds of a system, must be different results; {path} is the result '
-          f'of {users[path]} and of {run}; pass a different run or file'
+          f'each result may appear only once, as a system or as a seed of one; {path} is the '
+          f'result of {users[path]} and of {run}; pass a different run or file'
         )
       users[path] = run
       seeds.append(ScoredRun(run, result, result.read_sentences()))
@@ -71,24 +71,24 @@ def _result_of(name: str, text: str) -> results.Result:
   path = files.as_path(name)
   if path.suffix == '.json' and not path.is_dir():
     return results.read_result(path)
-  folder = path / run_directory.EVALUATIONS
+  folder = path / run_directory.RESULTS
   if not any(folder.glob('*.step*.json')) and any(path.glob('*.step*.json')):
     folder = path  # A folder of eval.py's --results.
-  found = results.read_results(folder, text)
-  if not found:
+  matches = results.read_results(folder, text)
+  if not matches:
     others = sorted(other.stem for other in folder.glob('*.step*.json'))
     raise UserError(
       f'{folder} should hold a result for {short_repr(text)}; it holds '
       f'{", ".join(others) or "nothing"}; {rewrite_commands("score the run with eval.py")}, or '
       f'select another set with --split'
     )
-  if len(found) > 1:
-    known = ', '.join(result.name for result in found)
+  if len(matches) > 1:
+    names = ', '.join(result.name for result in matches)
     raise UserError(
-      f'{name} has several results: {known}; name the file of one instead of the run, such as '
-      f'{found[-1].path}'
+      f'{name} has several results: {names}; name the file of one instead of the run, such as '
+      f'{matches[-1].path}'
     )
-  return found[0]
+  return matches[0]
 
 
 def check_same_text(first: ScoredRun, other: ScoredRun):

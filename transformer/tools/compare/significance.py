@@ -37,14 +37,14 @@ def p_values(
   metric = sacrebleu_metric(name, tokenize)
   # Use sacreBLEU's default seed, so that p-values are reproducible.
   os.environ.pop('SACREBLEU_SEED', None)
-  named: list[tuple[str, Sequence[str]]] = []
-  for number, lines in enumerate(joined):
-    named.append((str(number), lines))
-  test = PairedTest(named, {name: metric}, repeated, 'bs', RESAMPLES)
+  named_systems: list[tuple[str, Sequence[str]]] = []
+  for index, lines in enumerate(joined):
+    named_systems.append((str(index), lines))
+  test = PairedTest(named_systems, {name: metric}, repeated, 'bs', RESAMPLES)
   scores: dict[str, list[Any]] = test()[1]
   first, *others = scores[name]
-  found = []
+  results = []
   for other in others:
     is_equal = other.score == first.score
-    found.append(1.0 if is_equal else other.p_value)
-  return found
+    results.append(1.0 if is_equal else other.p_value)
+  return results

@@ -75,16 +75,16 @@ def main(_):
   eval_set = request.read_eval_sets(run.config.data)[0]
   round_trip = run.vocabulary.target.round_trip
   phrases = []
-  for line in _beside(_REQUIRE, eval_set):
+  for line in _aligned_lines(_REQUIRE, eval_set):
     phrases.append([round_trip(phrase.strip()) for phrase in line.split('\t')])
-  prefixes = _beside(_PREFIX, eval_set)
+  prefixes = _aligned_lines(_PREFIX, eval_set)
   lines = read_lines(_AVOID.value) if _AVOID.value else []
   avoided = [line.strip() for line in lines if not is_blank(line)]
   if _AVOID.value and not avoided:
     raise UserError(
       f'--avoid must name a file with words or phrases, one per line; {_AVOID.value} has none'
     )
-  answers, _ = translate_and_score(
+  translations, _ = translate_and_score(
     request,
     run,
     eval_set,
@@ -95,11 +95,11 @@ def main(_):
     avoid=avoided,
   )
   warn_about_missing_phrases(
-    [[line for line, _ in answer.nbest] for answer in answers], phrases
+    [[line for line, _ in translation.nbest] for translation in translations], phrases
   )
 
 
-def _beside(flag: flags.FlagHolder, eval_set: eval_sets.EvalSet) -> list[str]:
+def _aligned_lines(flag: flags.FlagHolder, eval_set: eval_sets.EvalSet) -> list[str]:
   """Returns the lines of a flag's file, one per source line; [] without the flag."""
   return (
     eval_sets.read_aligned_lines(flag.name, flag.value, eval_set.sources)
@@ -110,13 +110,13 @@ def _beside(flag: flags.FlagHolder, eval_set: eval_sets.EvalSet) -> list[str]:
 
 def _check(request: Request):
   """Raises `UserError` if flags are mutually exclusive, or one requires another."""
-  given = [_REQUIRE.value, _AVOID.value, _PREFIX.value]
-  if not any(given):
+  paths = [_REQUIRE.value, _AVOID.value, _PREFIX.value]
+  if not any(paths):
     raise UserError(
       'no constraint; pass --require=FILE, --avoid=FILE or --prefix=FILE, or translate with '
       'eval.py'
     )
-  if STANDARD_INPUT in given:
+  if STANDARD_INPUT in paths:
     raise UserError(
       'only --source can be standard input; name files by --require, --avoid and --prefix'
     )
@@ -125,7 +125,7 @@ def _check(request: Request):
       '--require, --avoid and --prefix are for one split; got '
       f'--split={",".join(request.split)}; pass one split'
     )
-  check_output(request.output, given, request.workdir)
+  check_output(request.output, paths, request.workdir)
 
 
 start = command_line.entry_point(main)  # `attention-constrain` calls it.

@@ -11,7 +11,7 @@ from transformer.data.vocabulary.vocabulary import BYTE_IDS, SPACE, Vocabulary
 from transformer.errors import UserError
 
 # The tables take five bytes per state and token.
-_MOST_CELLS = 2**27
+_MAX_CELLS = 2**27
 # A state is a set of pairs: the index of a phrase, and the number of its bytes that were read.
 _State = frozenset[tuple[int, int]]
 # A byte of UTF-8 text, and whether it belongs to a letter, a digit or a combining mark. A piece
@@ -34,44 +34,46 @@ def build_automaton(
     forbidden_ZN: boolean, the tokens that must not follow in each state.
   """
   texts = [_text_of_token(vocabulary, token) for token in range(vocabulary.size)]
-  wanted = [phrase.strip().encode() for phrase in phrases]
+  encoded = [phrase.strip().encode() for phrase in phrases]
   tokens_by_first = collections.defaultdict(list)
   for token, text in enumerate(texts):
     if text:
       tokens_by_first[text[0][0]].append(token)
 
-  numbers: dict[_State, int] = {}
+  indices: dict[_State, int] = {}
   waiting: collections.deque[_State] = collections.deque()
 
-  def number(state):
-    if state not in numbers:
-      if (len(numbers) + 1) * vocabulary.size > _MOST_CELLS:
+  def state_index(state):
+    if state not in indices:
+      if (len(indices) + 1) * vocabulary.size > _MAX_CELLS:
         raise UserError(
           f'the phrases to avoid must have at most about '
-          f'{_MOST_CELLS // vocabulary.size:,} bytes of UTF-8 in total; got '
-          f'{sum(map(len, wanted)):,}; remove some'
+          f'{_MAX_CELLS // vocabulary.size:,} bytes of UTF-8 in total; got '
+          f'{sum(map(len, encoded)):,}; remove some'
         )
-      numbers[state] = len(numbers)
+      indices[state] = len(indices)
       waiting.append(state)
-    return numbers[state]
+    return indices[state]
 
   # A sentence starts as if a space preceded it.
-  number(_after(frozenset(), *_spell(' '), wanted))
-  read = [_read(frozenset(), text, wanted) for text in texts]
-  usual_N = np.asarray([number(after) for after, _ in read], np.int32)
-  usual_forbidden_N = np.asarray([forbidden for _, forbidden in read])
+  state_index(_next_state(frozenset(), *_spell(' '), encoded))
+  transitions = [_read(frozenset(), text, encoded) for text in texts]
+  usual_N = np.asarray(
+    [state_index(next_state) for next_state, _ in transitions], np.int32
+  )
+  usual_forbidden_N = np.asarray([forbidden for _, forbidden in transitions])
   next_ZN = []
   forbidden_ZN = []
   while waiting:
     state = waiting.popleft()
     next_N = usual_N.copy()
     forbidden_N = usual_forbidden_N.copy()
-    next_N[[PAD_ID, BOS_ID]] = numbers[state]  # PAD and BOS do not change the text.
-    firsts = {wanted[i][n] for i, n in state if n < len(wanted[i])}
+    next_N[[PAD_ID, BOS_ID]] = indices[state]  # PAD and BOS do not change the text.
+    firsts = {encoded[i][n] for i, n in state if n < len(encoded[i])}
     for first in firsts:
       for token in tokens_by_first[first]:
-        after, forbidden_N[token] = _read(state, texts[token], wanted)
-        next_N[token] = number(after)
+        next_state, forbidden_N[token] = _read(state, texts[token], encoded)
+        next_N[token] = state_index(next_state)
     next_ZN.append(next_N)
     forbidden_ZN.append(forbidden_N)
   return np.stack(next_ZN), np.stack(forbidden_ZN)
@@ -105,29 +107,29 @@ def is_in_word(character: str) -> bool:
   return character.isalnum() or unicodedata.category(character).startswith('M')
 
 
-def _has_ended(state: _State, wanted: Sequence[bytes]) -> bool:
+def _has_ended(state: _State, encoded: Sequence[bytes]) -> bool:
   """Returns whether the last byte of a phrase was just read."""
-  return any(n == len(wanted[i]) for i, n in state)
+  return any(n == len(encoded[i]) for i, n in state)
 
 
-def _read(state: _State, text: Sequence[_Byte], wanted) -> tuple[_State, bool]:
+def _read(state: _State, text: Sequence[_Byte], encoded) -> tuple[_State, bool]:
   """Returns the state after a text, and whether a phrase ends with it or with a word inside it."""
   forbidden = False
-  for number, byte in enumerate(text):
+  for index, byte in enumerate(text):
     _, in_word = byte
-    if number > 0 and not in_word:
-      forbidden |= _has_ended(state, wanted)
-    state = _after(state, byte, wanted)
-  return state, forbidden or _has_ended(state, wanted)
+    if index > 0 and not in_word:
+      forbidden |= _has_ended(state, encoded)
+    state = _next_state(state, byte, encoded)
+  return state, forbidden or _has_ended(state, encoded)
 
 
-def _after(state: _State, byte: _Byte, wanted) -> _State:
+def _next_state(state: _State, byte: _Byte, encoded) -> _State:
   """Returns the state after a byte. A phrase may start wherever no word continues."""
   value, in_word = byte
-  grown = set()
+  result = set()
   for i, n in state:
-    if n < len(wanted[i]) and wanted[i][n] == value:
-      grown.add((i, n + 1))
+    if n < len(encoded[i]) and encoded[i][n] == value:
+      result.add((i, n + 1))
   if not in_word:
-    grown |= {(i, 0) for i in range(len(wanted))}
-  return frozenset(grown)
+    result |= {(i, 0) for i in range(len(encoded))}
+  return frozenset(result)

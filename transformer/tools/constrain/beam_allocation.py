@@ -39,20 +39,20 @@ def allocate_beams(matcher: PhraseMatcher, beams: int) -> Policy:
       log_probs_BWN, [live_log_probs_BW], min(2 * beams, log_probs_BWN[0].size)
     )
     likeliest_BC = origin_BC * vocabulary + token_BC
-    own_BC = _own_candidates(matcher, progress, log_probs_BWN, is_end_N)
+    hypothesis_BC = _hypothesis_candidates(matcher, progress, log_probs_BWN, is_end_N)
     # Sorting by index keeps the order of ties.
-    where_BC = jnp.sort(jnp.concatenate([likeliest_BC, own_BC], axis=1), axis=1)
-    repeated_BC = jnp.pad(where_BC[:, 1:] == where_BC[:, :-1], ((0, 0), (1, 0)))
-    token_BC = where_BC % vocabulary
-    origin_BC = where_BC // vocabulary
+    index_BC = jnp.sort(jnp.concatenate([likeliest_BC, hypothesis_BC], axis=1), axis=1)
+    repeated_BC = jnp.pad(index_BC[:, 1:] == index_BC[:, :-1], ((0, 0), (1, 0)))
+    token_BC = index_BC % vocabulary
+    origin_BC = index_BC // vocabulary
     log_probs_BC = jnp.take_along_axis(
-      log_probs_BWN.reshape(batch, -1), where_BC, axis=1
+      log_probs_BWN.reshape(batch, -1), index_BC, axis=1
     )
     totals_BC = gather_beams(live_log_probs_BW, origin_BC) + log_probs_BC
     totals_BC = jnp.where(repeated_BC, -jnp.inf, totals_BC)
 
-    after = matcher.after(reorder(progress, origin_BC), token_BC)
-    bank_BC = matcher.bank(after)
+    next_progress = matcher.after(reorder(progress, origin_BC), token_BC)
+    bank_BC = matcher.bank(next_progress)
     # An EOS that is not chosen does not stay live either.
     live_totals_BC = jnp.where(token_BC == EOS_ID, -jnp.inf, totals_BC)
     best_BW = _share_beams(bank_BC, totals_BC, beams)
@@ -66,25 +66,25 @@ def allocate_beams(matcher: PhraseMatcher, beams: int) -> Policy:
 
     best = extensions(totals_BC, best_BW)
     live = extensions(live_totals_BC, live_BW)
-    return Choice(best, live, reorder(after, live_BW))
+    return Choice(best, live, reorder(next_progress, live_BW))
 
   return Policy(choose, matcher.start(beams), matcher.bank)
 
 
-def _own_candidates(matcher: PhraseMatcher, progress, log_probs_BWN, is_end_N):
+def _hypothesis_candidates(matcher: PhraseMatcher, progress, log_probs_BWN, is_end_N):
   """Returns each hypothesis's own candidates, which need not be among the likeliest of all.
 
   They are int32 [B, C], indices into the extensions of all hypotheses; some may be equal.
   """
   batch, beams, vocabulary = log_probs_BWN.shape
   loses_BWN = matcher.is_pending(progress)[:, :, None] & matcher.continues_N[None, None]
-  kept_BWN = jnp.where(loses_BWN | is_end_N[None, None], -jnp.inf, log_probs_BWN)
-  keeping_BW1 = jnp.argmax(kept_BWN, axis=-1, keepdims=True).astype(jnp.int32)
-  wanted_BWJ = matcher.wanted(progress)
-  wanted_BWJ = jnp.where(wanted_BWJ < 0, keeping_BW1, wanted_BWJ)
-  tokens_BWC = jnp.concatenate([keeping_BW1, wanted_BWJ], axis=-1)
-  first_W = jnp.arange(beams, dtype=jnp.int32) * vocabulary
-  return (tokens_BWC + first_W[None, :, None]).reshape(batch, -1)
+  masked_BWN = jnp.where(loses_BWN | is_end_N[None, None], -jnp.inf, log_probs_BWN)
+  keeping_BW1 = jnp.argmax(masked_BWN, axis=-1, keepdims=True).astype(jnp.int32)
+  needed_BWJ = matcher.wanted(progress)
+  needed_BWJ = jnp.where(needed_BWJ < 0, keeping_BW1, needed_BWJ)
+  tokens_BWC = jnp.concatenate([keeping_BW1, needed_BWJ], axis=-1)
+  offset_W = jnp.arange(beams, dtype=jnp.int32) * vocabulary
+  return (tokens_BWC + offset_W[None, :, None]).reshape(batch, -1)
 
 
 def _share_beams(bank_BC, totals_BC, beams):

@@ -55,15 +55,15 @@ class LexicalConstraint(Constraint):
         f'each line needs a list of phrases, which may be empty; got {len(phrases)} lists for '
         f'{len(limits)} lines'
       )
-    lengths = [sum(map(len, several)) for several in phrases]
+    lengths = [sum(map(len, line_phrases)) for line_phrases in phrases]
     check_lengths('the phrases that must appear in', lengths, limits, offset)
     sentence_arrays = []
-    for prefix_P, several in zip(prefixes, phrases, strict=True):
+    for prefix_P, line_phrases in zip(prefixes, phrases, strict=True):
       steered = self.tables[0] is not None or prefix_P.any()
-      if not steered and not several:
+      if not steered and not line_phrases:
         sentence_arrays.append(None)
         continue
-      tokens_JL = _padded(several) if several else None
+      tokens_JL = _padded(line_phrases) if line_phrases else None
       sentence_arrays.append((prefix_P if steered else None, tokens_JL))
     return sentence_arrays
 
@@ -102,7 +102,7 @@ def _distinct(phrases: Sequence[str]) -> list[str]:
 
 
 def encode_phrase(vocabulary: Vocabulary, phrase: str) -> list[int]:
-  """Returns the ids of a phrase as if it followed a space, also at the start of a line."""
+  """Returns the ids of a phrase as if it followed a space, even at the start of a line."""
   ids = vocabulary.encode(phrase)
   if vocabulary.piece(ids[0]).startswith(SPACE):
     return ids
@@ -144,8 +144,8 @@ def _holds(text: str, phrase: str) -> bool:
   """Returns whether a text contains a phrase as whole words."""
   start = text.find(phrase)
   while start >= 0:
-    after = start + len(phrase)
-    around = text[max(0, start - 1) : start] + text[after : after + 1]
+    end = start + len(phrase)
+    around = text[max(0, start - 1) : start] + text[end : end + 1]
     if not any(map(is_in_word, around)):
       return True
     start = text.find(phrase, start + 1)
@@ -158,11 +158,11 @@ def warn_about_missing_phrases(
   """Logs how many sentences have a translation without a required phrase, if any are required."""
   if not required:
     return
-  lacking = [
+  is_missing = [
     any(lacks_phrase(text, phrases) for text in texts)
     for texts, phrases in zip(translations, required, strict=True)
   ]
-  count = sum(lacking)
+  count = sum(is_missing)
   if count:
     logging.warning(
       '%d of %d translations lack words that must appear; they reached the length limit, other '

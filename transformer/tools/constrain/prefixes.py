@@ -24,12 +24,12 @@ def prefix_tokens(
   return list(padded(prefixes, max_length, len(prefixes)))
 
 
-def check_lengths(what: str, counts: Sequence[int], limits: Sequence[int], offset: int):
+def check_lengths(name: str, counts: Sequence[int], limits: Sequence[int], offset: int):
   """Raises `UserError`, with the number of the sentence, if tokens exceed a translation's limit."""
   for number, (count, limit) in enumerate(zip(counts, limits, strict=True), offset + 1):
     if count >= limit:
       raise UserError(
-        f'{what} translation {number} must have fewer tokens than its limit, '
+        f'{name} translation {number} must have fewer tokens than its limit, '
         f'{limit}; got {count}; shorten it, or raise decode.max_extra_length'
       )
 
@@ -39,7 +39,7 @@ def force_prefix(prefix_BP, t, log_probs_BWN, after_BWN):
 
   `prefix_BP` are the tokens of each prefix, padded with `PAD_ID`.
   """
-  wanted_B = jnp.take(prefix_BP, t, axis=1, mode='fill', fill_value=PAD_ID)
-  is_wanted_BN = jnp.arange(log_probs_BWN.shape[-1])[None] == wanted_B[:, None]
-  begun_BWN = jnp.where(is_wanted_BN[:, None], log_probs_BWN, -jnp.inf)
-  return jnp.where((wanted_B == PAD_ID)[:, None, None], after_BWN, begun_BWN)
+  token_B = jnp.take(prefix_BP, t, axis=1, mode='fill', fill_value=PAD_ID)
+  is_token_BN = jnp.arange(log_probs_BWN.shape[-1])[None] == token_B[:, None]
+  begun_BWN = jnp.where(is_token_BN[:, None], log_probs_BWN, -jnp.inf)
+  return jnp.where((token_B == PAD_ID)[:, None, None], after_BWN, begun_BWN)

@@ -102,8 +102,8 @@ def _checked_output() -> Path:
     raise UserError(
       f'--quantization is for --format=ctranslate2; --format={kind} keeps float32'
     )
-  chosen = _CHECKPOINT.value != _CHECKPOINT.default or _AVERAGE.value != 1
-  if of_weights and chosen:
+  selects_checkpoint = _CHECKPOINT.value != _CHECKPOINT.default or _AVERAGE.value != 1
+  if of_weights and selects_checkpoint:
     raise UserError(
       f'--checkpoint and --average are for a run with checkpoints; --format={kind} takes --weights'
     )
@@ -127,13 +127,13 @@ def _export(path: Path) -> str:
   )
 
   run = load_run(_WORKDIR.value, _CHECKPOINT.value, _AVERAGE.value)
-  origin = _origin(run.steps)
+  origin = _origin(run.checkpoint_steps)
   if _FORMAT.value == 'safetensors':
     from transformer.tools.convert import safetensors_format
 
     models = vocabularies.model_files(run.vocabulary)
     weights = safetensors_format.Weights(
-      run.config.to_dict(), models, run.steps, run.params
+      run.config.to_dict(), models, run.checkpoint_steps, run.params
     )
     safetensors_format.write(path, weights)
     return f'a safetensors file, {origin}'
@@ -142,9 +142,9 @@ def _export(path: Path) -> str:
     from transformer.tools.convert import huggingface_format
 
     huggingface_format.write_model(path, run.config, run.params, run.vocabulary)
-    name = huggingface_format.MODELS[run.config.model.norm][1]
+    name = huggingface_format.MODELS[run.config.model.norm_position][1]
     export = f'a {name} model for transformers, {origin}'
-    _copy_card(run.workdir, run.steps, path, export)
+    _copy_card(run.workdir, run.checkpoint_steps, path, export)
     return export
   from transformer.tools.convert import ctranslate2_format
 
@@ -155,16 +155,16 @@ def _export(path: Path) -> str:
     path, run.config.model, run.params, pieces, longest, quantization
   )
   export = f'a CTranslate2 model, {quantization}, {origin}'
-  _copy_card(run.workdir, run.steps, path, export)
+  _copy_card(run.workdir, run.checkpoint_steps, path, export)
   return export
 
 
 def _copy_card(workdir: Path, steps: list[int], folder: Path, export: str):
-  """Copies the card of the run to an export; if there is none, the card tool writes one."""
+  """Writes the card of an export, from the card of its run if there is one."""
   with warn_on_error('the export has no card', logging.warning):
-    from transformer.tools.card.model_card import copy_card
+    from transformer.tools.card.exported_card import copy_card
 
-    copy_card(workdir, steps, folder, export)
+    copy_card(workdir, steps, folder, _FORMAT.value, export)
 
 
 def _to_run(folder: Path) -> str:

@@ -82,22 +82,23 @@ def write_model(
   """
   check_model(config)
   # Copies, because CTranslate2 quantizes in place. Parameters are removed once they are used.
-  given = {path: np.array(leaf, np.float32) for path, leaf in flatten(params).items()}
+  arrays = {path: np.array(leaf, np.float32) for path, leaf in flatten(params).items()}
   spec = _empty_spec(config)
-  table = given.pop('target_embedding.table')
+  table = arrays.pop('target_embedding.table')
   spec.decoder.embeddings.weight = table
   if config.share_embeddings:
     spec.encoder.embeddings[0].weight = table.copy()
   else:
-    spec.encoder.embeddings[0].weight = given.pop('source_embedding.table')
+    spec.encoder.embeddings[0].weight = arrays.pop('source_embedding.table')
   positions = max(length, _MAX_INPUT_LENGTH)
-  _stack(spec.encoder, given, config, 'encoder', positions)
-  _stack(spec.decoder, given, config, 'decoder', positions)
-  spec.decoder.projection.weight = table if config.tie_output else given.pop('output')
+  _stack(spec.encoder, arrays, config, 'encoder', positions)
+  _stack(spec.decoder, arrays, config, 'decoder', positions)
+  spec.decoder.projection.weight = table if config.tie_output else arrays.pop('output')
   if config.output_bias:
-    spec.decoder.projection.bias = given.pop('output_bias')
+    spec.decoder.projection.bias = arrays.pop('output_bias')
   check_supported(
-    'CTranslate2', [(not given, ', '.join(sorted(given)), 'it has no such parameters')]
+    'CTranslate2',
+    [(not arrays, ', '.join(sorted(arrays)), 'it has no such parameters')],
   )
   _describe(spec, pieces)
   spec.validate()
@@ -123,7 +124,7 @@ def _empty_spec(config: ModelConfig) -> TransformerSpec:
   """Returns the specification of a model without its weights."""
   width = config.head_key_dim
   layout = {
-    'pre_norm': config.norm == 'pre',
+    'pre_norm': config.norm_position == 'pre',
     'rms_norm': config.rms_norm,
     'activation': _ACTIVATIONS[config.activation],
     'ffn_glu': config.activation == 'swiglu',
@@ -137,12 +138,12 @@ def _empty_spec(config: ModelConfig) -> TransformerSpec:
   )
 
 
-def _stack(stack, given, config: ModelConfig, side: str, positions: int):
+def _stack(stack, arrays, config: ModelConfig, side: str, positions: int):
   """Sets the encoder or the decoder; its embeddings are set already.
 
   Args:
     stack: CTranslate2's specification of the encoder or decoder.
-    given: the parameters by path; parameters are removed once they are used.
+    arrays: the parameters by path; parameters are removed once they are used.
     config: the settings of the model.
     side: `encoder` or `decoder`.
     positions: the number of sinusoidal positions to store.
@@ -152,55 +153,55 @@ def _stack(stack, given, config: ModelConfig, side: str, positions: int):
     stack.position_encodings.encodings = table
   elif config.positions == 'learned':
     language = 'source' if side == 'encoder' else 'target'
-    stack.position_encodings.encodings = given.pop(f'{language}_position.table')
-  if config.norm == 'pre':
-    _norm(stack.layer_norm, given, f'{side}_norm')
-  bias = given.pop(f'{side}_bias.table', None)
+    stack.position_encodings.encodings = arrays.pop(f'{language}_position.table')
+  if config.norm_position == 'pre':
+    _norm(stack.layer_norm, arrays, f'{side}_norm')
+  bias = arrays.pop(f'{side}_bias.table', None)
   for index, layer in enumerate(stack.layer):
     path = f'{side}_{index}'
-    _attention(layer.self_attention, given, f'{path}.self_attention', config)
+    _attention(layer.self_attention, arrays, f'{path}.self_attention', config)
     if bias is not None:
       layer.self_attention.relative_attention_bias = bias.copy()
       layer.self_attention.relative_attention_max_distance = np.int32(_MAX_DISTANCE)
     if side == 'decoder':
-      _attention(layer.attention, given, f'{path}.cross_attention', config)
-    _feed_forward(layer.ffn, given, f'{path}.feed_forward')
+      _attention(layer.attention, arrays, f'{path}.cross_attention', config)
+    _feed_forward(layer.ffn, arrays, f'{path}.feed_forward')
 
 
-def _feed_forward(spec, given, path: str):
+def _feed_forward(spec, arrays, path: str):
   """Sets a feed-forward sublayer and its norm; only SwiGLU has a gate."""
-  _norm(spec.layer_norm, given, f'{path}_residual.layer_norm')
+  _norm(spec.layer_norm, arrays, f'{path}_residual.layer_norm')
   for part, name in _FEED_FORWARD.items():
-    if f'{path}.{part}.kernel' in given:
+    if f'{path}.{part}.kernel' in arrays:
       linear = getattr(spec, name)
-      _linear(linear, given, path, [part])
+      _linear(linear, arrays, path, [part])
 
 
-def _attention(spec, given, path: str, config: ModelConfig):
+def _attention(spec, arrays, path: str, config: ModelConfig):
   """Sets the projections of an attention sublayer and its norm.
 
   Projections with the same input form one matrix: queries, keys and values of self-attention; keys
   and values of cross-attention.
   """
-  _norm(spec.layer_norm, given, f'{path}_residual.layer_norm')
+  _norm(spec.layer_norm, arrays, f'{path}_residual.layer_norm')
   output = f'{path}.output.kernel'
-  given[output] = given[output].reshape(-1, config.model_dim)
+  arrays[output] = arrays[output].reshape(-1, config.model_dim)
   if path.endswith('self_attention'):
     joined = [['query', 'key', 'value'], ['output']]
   else:
     joined = [['query'], ['key', 'value'], ['output']]
   for linear, parts in zip(spec.linear, joined, strict=True):
-    _linear(linear, given, path, parts)
+    _linear(linear, arrays, path, parts)
 
 
-def _norm(spec, given, path: str):
+def _norm(spec, arrays, path: str):
   """Sets a layer norm."""
-  spec.gamma = given.pop(f'{path}.scale')
-  if f'{path}.bias' in given:  # RMS norm has no bias.
-    spec.beta = given.pop(f'{path}.bias')
+  spec.gamma = arrays.pop(f'{path}.scale')
+  if f'{path}.bias' in arrays:  # RMS norm has no bias.
+    spec.beta = arrays.pop(f'{path}.bias')
 
 
-def _linear(spec, given, path: str, parts: Sequence[str]):
+def _linear(spec, arrays, path: str, parts: Sequence[str]):
   """Concatenates the matrices and biases of `parts`.
 
   A part has a matrix [inputs, outputs …] and optionally a bias [outputs …]. CTranslate2 has one
@@ -209,10 +210,10 @@ def _linear(spec, given, path: str, parts: Sequence[str]):
   kernels = []
   biases = []
   for part in parts:
-    kernel = given.pop(f'{path}.{part}.kernel')
+    kernel = arrays.pop(f'{path}.{part}.kernel')
     kernels.append(kernel.reshape(len(kernel), -1).T)
-    if f'{path}.{part}.bias' in given:
-      bias = given.pop(f'{path}.{part}.bias')
+    if f'{path}.{part}.bias' in arrays:
+      bias = arrays.pop(f'{path}.{part}.bias')
       biases.append(bias.reshape(-1))
   spec.weight = np.concatenate(kernels)
   if biases:

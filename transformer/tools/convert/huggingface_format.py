@@ -40,12 +40,12 @@ SPECIAL = {
 
 
 def check_model(config: ModelConfig):
-  """Raises `UserError` for a setting that MarianMT, or Pegasus with `norm=pre`, does not allow."""
-  name = MODELS[config.norm][1]
+  """Raises `UserError` for a setting that MarianMT does not allow; with pre-norm, Pegasus."""
+  name = MODELS[config.norm_position][1]
   check_no_plugins(name, config)
-  many_tables = config.norm == 'post'
+  many_tables = config.norm_position == 'post'
   width = config.model_dim / config.num_heads
-  same_width = 'its heads have model_dim / num_heads dims'
+  width_reason = 'its heads have model_dim / num_heads dims'
   check_supported(
     name,
     [
@@ -74,12 +74,12 @@ def check_model(config: ModelConfig):
       (
         config.head_key_dim == width,
         f'model.key_dim={config.head_key_dim}',
-        same_width,
+        width_reason,
       ),
       (
         config.head_value_dim == width,
         f'model.value_dim={config.head_value_dim}',
-        same_width,
+        width_reason,
       ),
     ],
   )
@@ -104,7 +104,8 @@ def write_model(
   longest = data.max_length + decode.max_extra_length
   positions = max(longest, _FEWEST_POSITIONS)
   tensors = _tensors(model, flatten(params), *sizes)
-  if model.norm == 'pre':  # A Pegasus is saved with its positions, MarianMT without.
+  # A Pegasus is saved with its positions, MarianMT without.
+  if model.norm_position == 'pre':
     tensors |= dict.fromkeys(POSITIONS, sinusoids(positions, model.model_dim))
   write_tensors(folder / WEIGHTS, tensors, {'format': 'pt'})
   files.write_json(folder / 'config.json', _model_config(model, *sizes, positions))
@@ -119,7 +120,7 @@ def _model_config(
   model: ModelConfig, source_size: int, size: int, positions: int
 ) -> dict[str, Any]:
   """Returns the content of config.json, the settings of the library's model."""
-  if model.norm == 'pre':
+  if model.norm_position == 'pre':
     kind = {'architectures': ['PegasusForConditionalGeneration']}
   else:
     kind = {
@@ -131,7 +132,7 @@ def _model_config(
     }
   return {
     **kind,
-    'model_type': MODELS[model.norm][0],
+    'model_type': MODELS[model.norm_position][0],
     'dtype': 'float32',
     'is_encoder_decoder': True,
     'vocab_size': source_size,
@@ -163,9 +164,10 @@ def _tensors(
   """Returns the library's tensors by name, given parameters by path."""
   bias_N = np.asarray(params.pop('output_bias', np.zeros(size)), np.float32)
   places = list(layout(config, source_size, size))
-  rest = sorted(params.keys() - {place.path for place in places})
+  unknown = sorted(params.keys() - {place.path for place in places})
   check_supported(
-    MODELS[config.norm][1], [(not rest, ', '.join(rest), 'it has no such parameters')]
+    MODELS[config.norm_position][1],
+    [(not unknown, ', '.join(unknown), 'it has no such parameters')],
   )
   tensors = {'final_logits_bias': bias_N.reshape(1, size)}
   for place in places:

@@ -59,23 +59,25 @@ class Imported(NamedTuple):
 
 def read_model(folder: Path) -> Imported:
   """Reads a folder; raises `UserError` if it is corrupt, or its model is not supported."""
-  about = JsonFile(folder / 'config.json')
+  hf_config = JsonFile(folder / 'config.json')
   for name, value in _DEFAULTS.items():
-    about.setdefault(name, value)
-  _check_settings(folder, about)
+    hf_config.setdefault(name, value)
+  _check_settings(folder, hf_config)
   tokenizer = JsonFile(folder / 'tokenizer_config.json')
   vocabularies = marian_vocabulary.read(
-    folder, about, bool(tokenizer.get('separate_vocabs'))
+    folder, hf_config, bool(tokenizer.get('separate_vocabs'))
   )
-  stored = huggingface_tensors.read_weights(folder)
-  huggingface_params.check_positions(folder, about['d_model'], stored)
-  tensors = {name: np.asarray(tensor, np.float32) for name, tensor in stored.items()}
-  model = _model_settings(about, tensors)
-  params = huggingface_params.read_params(folder, about, ModelConfig(**model), tensors)
-  generation = about
+  weights = huggingface_tensors.read_weights(folder)
+  huggingface_params.check_positions(folder, hf_config['d_model'], weights)
+  tensors = {name: np.asarray(tensor, np.float32) for name, tensor in weights.items()}
+  model = _model_settings(hf_config, tensors)
+  params = huggingface_params.read_params(
+    folder, hf_config, ModelConfig(**model), tensors
+  )
+  generation = hf_config
   path = folder / 'generation_config.json'
   if path.exists():
-    generation = about | JsonFile(path)
+    generation = hf_config | JsonFile(path)
   params |= huggingface_params.logits_bias(
     folder, generation, vocabularies.target_N, tensors
   )
@@ -95,31 +97,31 @@ def read_model(folder: Path) -> Imported:
   return Imported(config, vocabularies.vocabulary, params)
 
 
-def _check_settings(folder: Path, about: Mapping[str, Any]):
+def _check_settings(folder: Path, hf_config: Mapping[str, Any]):
   """Raises `UserError` for a model that is not supported."""
   allowed = {
     'model_type': tuple(_NORMS),
     'scale_embedding': (True,),
     'activation_function': tuple(_ACTIVATIONS),
-    'decoder_ffn_dim': (about['encoder_ffn_dim'],),
-    'decoder_attention_heads': (about['encoder_attention_heads'],),
+    'decoder_ffn_dim': (hf_config['encoder_ffn_dim'],),
+    'decoder_attention_heads': (hf_config['encoder_attention_heads'],),
   }
   fixed = dict(_OF_MARIAN)
-  if about.get('model_type') == 'pegasus':
+  if hf_config.get('model_type') == 'pegasus':
     fixed = {'tie_word_embeddings': True}
   if marian_vocabulary.is_native(folder):
     fixed |= SPECIAL
   allowed |= {name: (value,) for name, value in fixed.items()}
   for name, values in allowed.items():
-    if about[name] not in values:
+    if hf_config[name] not in values:
       raise UserError(
-        f'{folder}/config.json has {name}={about[name]}, and this project supports only '
+        f'{folder}/config.json has {name}={hf_config[name]}, and this project supports only '
         f'{" or ".join(map(str, values))}'
       )
 
 
 def _model_settings(
-  about: Mapping[str, Any], tensors: Mapping[str, np.ndarray]
+  hf_config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]
 ) -> dict[str, Any]:
   """Returns the model's settings; biases and shared tables are inferred from the tensors."""
   biased = {
@@ -134,19 +136,19 @@ def _model_settings(
   target = tensors.get('model.decoder.embed_tokens.weight')
   one_table = source is not None and np.array_equal(source, target)
   return {
-    'num_layers': about['encoder_layers'],
-    'decoder_layers': about['decoder_layers'],
-    'model_dim': about['d_model'],
-    'ff_dim': about['encoder_ffn_dim'],
-    'num_heads': about['encoder_attention_heads'],
-    'activation': _ACTIVATIONS[about['activation_function']],
-    'norm': _NORMS[about['model_type']],
+    'num_layers': hf_config['encoder_layers'],
+    'decoder_layers': hf_config['decoder_layers'],
+    'model_dim': hf_config['d_model'],
+    'ff_dim': hf_config['encoder_ffn_dim'],
+    'num_heads': hf_config['encoder_attention_heads'],
+    'activation': _ACTIVATIONS[hf_config['activation_function']],
+    'norm_position': _NORMS[hf_config['model_type']],
     'attention_bias': attention_bias,
-    'share_embeddings': about['share_encoder_decoder_embeddings'] or one_table,
-    'tie_output': about['tie_word_embeddings'],
-    'dropout': about['dropout'],
-    'attention_dropout': about['attention_dropout'],
-    'activation_dropout': about['activation_dropout'],
+    'share_embeddings': hf_config['share_encoder_decoder_embeddings'] or one_table,
+    'tie_output': hf_config['tie_word_embeddings'],
+    'dropout': hf_config['dropout'],
+    'attention_dropout': hf_config['attention_dropout'],
+    'activation_dropout': hf_config['activation_dropout'],
   }
 
 

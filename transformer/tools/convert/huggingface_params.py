@@ -46,7 +46,7 @@ _RARER = 40.0
 
 def read_params(
   folder: Path,
-  about: Mapping[str, Any],
+  hf_config: Mapping[str, Any],
   model: ModelConfig,
   tensors: Mapping[str, np.ndarray],
 ) -> dict[str, Any]:
@@ -54,22 +54,22 @@ def read_params(
 
   Args:
     folder: the folder, for error messages.
-    about: the content of config.json.
+    hf_config: the content of config.json.
     model: the settings of the model.
     tensors: the library's tensors by name.
 
   Raises:
     UserError: a tensor is missing, has the wrong size, or has no equivalent in the model.
   """
-  size = about['vocab_size']
+  size = hf_config['vocab_size']
   target_size = size
-  if not about['share_encoder_decoder_embeddings']:
-    target_size = about.get('decoder_vocab_size') or size
+  if not hf_config['share_encoder_decoder_embeddings']:
+    target_size = hf_config.get('decoder_vocab_size') or size
   places = list(huggingface_tensors.layout(model, size, target_size))
-  known = {place.name for place in places}
-  known.update(POSITIONS, _ALIASES)
-  known.update(['final_logits_bias', _SHARED_TABLE])
-  unknown = sorted(tensors.keys() - known)
+  names = {place.name for place in places}
+  names.update(POSITIONS, _ALIASES)
+  names.update(['final_logits_bias', _SHARED_TABLE])
+  unknown = sorted(tensors.keys() - names)
   if unknown:
     raise UserError(
       f'{folder} holds {", ".join(unknown)}, which a model of this project lacks; save the '
@@ -89,24 +89,24 @@ def _tensor_of(folder: Path, place, tensors: Mapping[str, np.ndarray]) -> np.nda
   names = [place.name]
   if place.name == _SHARED_TABLE:
     names += _ALIASES
-  given = [tensors[name] for name in names if name in tensors]
+  matches = [tensors[name] for name in names if name in tensors]
   size = int(np.prod(place.shape))
-  if not given or given[0].size != size:
+  if not matches or matches[0].size != size:
     raise UserError(
       f'{folder} should hold {place.name} with {size} numbers, as config.json says; it holds '
-      f'{given[0].size if given else "none"}'
+      f'{matches[0].size if matches else "none"}'
     )
-  return given[0]
+  return matches[0]
 
 
-def check_positions(folder: Path, dim: int, stored: Mapping[str, np.ndarray]):
+def check_positions(folder: Path, dim: int, weights: Mapping[str, np.ndarray]):
   """Raises `UserError` if the stored positions are not sinusoidal.
 
   Most folders have no positions. An exported Pegasus has sinusoidal ones, which the library may
   train.
   """
   for name in POSITIONS:
-    table_TD = stored.get(name)
+    table_TD = weights.get(name)
     if table_TD is None:
       continue
     sinusoids_TD = huggingface_tensors.sinusoids(len(table_TD), dim)
@@ -141,14 +141,14 @@ def logits_bias(
     )
   lacks_N = row_N == row_N[UNK_ID]
   lacks_N[UNK_ID] = False
-  none = np.zeros(row_N.max() + 1, np.float32)
-  given = tensors.get('final_logits_bias', none).reshape(-1)
-  if not (lacks_N.any() or banned or given.any()):
+  zeros = np.zeros(row_N.max() + 1, np.float32)
+  row_bias = tensors.get('final_logits_bias', zeros).reshape(-1)
+  if not (lacks_N.any() or banned or row_bias.any()):
     return {}
   never_N = np.isin(row_N, np.ravel(banned)) & ~lacks_N
   if row_N[PAD_ID] == row_N[BOS_ID]:
     never_N[[PAD_ID, BOS_ID]] = True
-  bias_N = np.where(never_N, _NEVER, given[row_N] - _RARER * lacks_N)
+  bias_N = np.where(never_N, _NEVER, row_bias[row_N] - _RARER * lacks_N)
   return {'output_bias': bias_N.astype(np.float32)}
 
 

@@ -141,42 +141,46 @@ def _stack(
   config: ModelConfig, side: str, depth: int, sublayers: tuple[str, ...]
 ) -> Iterator[Tensor]:
   """Yields the tensors of the encoder or the decoder."""
-  growth = _GROWTH if config.norm == 'post' else 1.0
-  if config.norm == 'pre':
+  growth = _GROWTH if config.norm_position == 'post' else 1.0
+  if config.norm_position == 'pre':
     yield from _norm(f'model.{side}.layer_norm', f'{side}_norm', config.model_dim)
   for layer, sublayer in itertools.product(range(depth), sublayers):
     # The factors of the residual sum before MarianMT's norm, and of the norm's output.
-    before = 1.0 if (layer, sublayer) == (0, sublayers[0]) else growth
-    after = 1.0 if (layer, sublayer) == (depth - 1, sublayers[-1]) else growth
-    theirs = f'model.{side}.layers.{layer}'
-    ours = f'{side}_{layer}.{sublayer}'
+    input_factor = 1.0 if (layer, sublayer) == (0, sublayers[0]) else growth
+    output_factor = 1.0 if (layer, sublayer) == (depth - 1, sublayers[-1]) else growth
+    hf_prefix = f'model.{side}.layers.{layer}'
+    prefix = f'{side}_{layer}.{sublayer}'
     for part, name in _PARTS[sublayer].items():
-      yield from _projection(config, f'{theirs}.{name}', f'{ours}.{part}', before)
-    norm = f'{theirs}.{_NORMS[sublayer]}_layer_norm'
-    yield from _norm(norm, f'{ours}_residual.layer_norm', config.model_dim, after)
+      yield from _projection(
+        config, f'{hf_prefix}.{name}', f'{prefix}.{part}', input_factor
+      )
+    norm = f'{hf_prefix}.{_NORMS[sublayer]}_layer_norm'
+    yield from _norm(
+      norm, f'{prefix}_residual.layer_norm', config.model_dim, output_factor
+    )
 
 
 def _projection(
-  config: ModelConfig, name: str, path: str, before: float
+  config: ModelConfig, name: str, path: str, input_factor: float
 ) -> Iterator[Tensor]:
-  """Yields the weight and bias of a projection; `before` is the factor of the residual sum."""
+  """Yields the weight and bias of a projection of inputs with the factor `input_factor`."""
   dim = config.model_dim
   sublayer, part = path.split('.')[1:]
   inner = (config.num_heads, dim // config.num_heads)
   if sublayer == 'feed_forward':
     inner = (config.ff_dim,)
   if part in ('outer', 'output'):
-    yield Tensor(f'{name}.weight', f'{path}.kernel', (*inner, dim), -1, before)
-    yield Tensor(f'{name}.bias', f'{path}.bias', (dim,), -1, before)
+    yield Tensor(f'{name}.weight', f'{path}.kernel', (*inner, dim), -1, input_factor)
+    yield Tensor(f'{name}.bias', f'{path}.bias', (dim,), -1, input_factor)
     return
   # Cross-attention keys and values read the encoder's output, which has a factor of 1.
   reads_source = sublayer == 'cross_attention' and part != 'query'
-  factor = 1.0 if reads_source else 1 / before
+  factor = 1.0 if reads_source else 1 / input_factor
   yield Tensor(f'{name}.weight', f'{path}.kernel', (dim, *inner), 0, factor)
   yield Tensor(f'{name}.bias', f'{path}.bias', inner, None)
 
 
 def _norm(name: str, path: str, dim: int, factor: float = 1.0) -> Iterator[Tensor]:
   """Yields the scale and bias of a layer norm."""
-  for theirs, ours in (('weight', 'scale'), ('bias', 'bias')):
-    yield Tensor(f'{name}.{theirs}', f'{path}.{ours}', (dim,), -1, factor)
+  for hf_part, part in (('weight', 'scale'), ('bias', 'bias')):
+    yield Tensor(f'{name}.{hf_part}', f'{path}.{part}', (dim,), -1, factor)

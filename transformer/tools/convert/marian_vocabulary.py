@@ -75,11 +75,11 @@ def is_native(folder: Path) -> bool:
   return any((folder / name).exists() for name in names)
 
 
-def read(folder: Path, about: Mapping[str, Any], separate: bool) -> Vocabularies:
+def read(folder: Path, hf_config: Mapping[str, Any], separate: bool) -> Vocabularies:
   """Reads the vocabularies of a folder, written by this project or for any MarianMT.
 
   The target vocabulary contains all pieces of the target table, since a translation may have them.
-  Language codes such as `>>fra<<` are single pieces. `about` is config.json; `separate` means
+  Language codes such as `>>fra<<` are single pieces. `hf_config` is config.json; `separate` means
   separate tables.
   """
   if is_native(folder):
@@ -91,10 +91,10 @@ def read(folder: Path, about: Mapping[str, Any], separate: bool) -> Vocabularies
     if not (folder / name).exists():
       raise UserError(f'{folder} should hold {name}; restore it from a copy')
   ids = [JsonFile(folder / name) for name in _VOCABULARIES[: 1 + separate]]
-  if ids[-1]['</s>'] != about['eos_token_id']:
+  if ids[-1]['</s>'] != hf_config['eos_token_id']:
     raise UserError(
       f'{folder}/config.json should have the id of </s> as eos_token_id, '
-      f'{ids[-1]["</s>"]}; it has {about["eos_token_id"]}'
+      f'{ids[-1]["</s>"]}; it has {hf_config["eos_token_id"]}'
     )
   source_path, target_path = [folder / name for name in _MODELS]
   source_ids = ids[0]
@@ -116,23 +116,25 @@ def read(folder: Path, about: Mapping[str, Any], separate: bool) -> Vocabularies
     source = extend(import_sentencepiece(source_path), codes, characters)
     target = extend(import_sentencepiece(target_path), (), others)
     vocabulary = SeparateVocabularies(source, target)
-  source_N = _rows(source, source_ids, about)
-  return Vocabularies(vocabulary, source_N, _rows(target, target_ids, about))
+  source_N = _rows(source, source_ids, hf_config)
+  return Vocabularies(vocabulary, source_N, _rows(target, target_ids, hf_config))
 
 
 def _rows(
-  vocabulary: Vocabulary, ids: Mapping[str, int], about: Mapping[str, Any]
+  vocabulary: Vocabulary, ids: Mapping[str, int], hf_config: Mapping[str, Any]
 ) -> np.ndarray:
   """Returns the row of each piece of a vocabulary."""
-  row_N = np.array([ids.get(piece, ids['<unk>']) for piece in _their_names(vocabulary)])
-  row_N[PAD_ID] = about['pad_token_id']
-  row_N[BOS_ID] = about['decoder_start_token_id']
+  row_N = np.array(
+    [ids.get(piece, ids['<unk>']) for piece in _marian_names(vocabulary)]
+  )
+  row_N[PAD_ID] = hf_config['pad_token_id']
+  row_N[BOS_ID] = hf_config['decoder_start_token_id']
   row_N[EOS_ID] = ids['</s>']
   row_N[UNK_ID] = ids['<unk>']
   return row_N
 
 
-def _their_names(vocabulary: Vocabulary) -> list[str]:
+def _marian_names(vocabulary: Vocabulary) -> list[str]:
   """Returns the library's names of the pieces: language codes have no leading space."""
   names = []
   for piece in pieces_of(vocabulary)[0]:
@@ -148,7 +150,7 @@ def write(folder: Path, vocabulary: RunVocabulary, data: DataConfig):
   for name, side in zip(_MODELS, sides, strict=True):
     files.write(folder / name, side.model_bytes)
   for name, side in zip(_VOCABULARIES[: 1 + separate], sides, strict=False):
-    names = _their_names(side)
+    names = _marian_names(side)
     names[: len(_SPECIAL_PIECES)] = _SPECIAL_PIECES
     files.write_json(folder / name, {piece: token for token, piece in enumerate(names)})
   pad, _, end, unknown = _SPECIAL_PIECES

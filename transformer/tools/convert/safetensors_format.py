@@ -50,13 +50,13 @@ def write(path: str | os.PathLike, weights: Weights):
     tensors[name] = np.asarray(leaf)
   for name, model in weights.vocabulary.items():
     tensors[name] = np.frombuffer(model, np.uint8)
-  about: dict[str, Any] = {
+  header: dict[str, Any] = {
     'version': _VERSION,
     'config': weights.config,
     'steps': list(weights.steps),
   }
-  about['sha256'] = _digest(tensors, about)
-  write_tensors(path, tensors, {FORMAT: json.dumps(about)})
+  header['sha256'] = _digest(tensors, header)
+  write_tensors(path, tensors, {FORMAT: json.dumps(header)})
 
 
 def read(path: str | os.PathLike) -> Weights:
@@ -67,16 +67,16 @@ def read(path: str | os.PathLike) -> Weights:
   """
   metadata, tensors = read_tensors(path)
   try:
-    about = json.loads(metadata.get(FORMAT, '{}'))
+    header = json.loads(metadata.get(FORMAT, '{}'))
   except ValueError:  # Corrupt metadata.
-    about = {}
-  if about.get('version') != _VERSION:
+    header = {}
+  if header.get('version') != _VERSION:
     raise UserError(
       f'{path} should be a file of --format=safetensors, with {FORMAT} in version {_VERSION}; '
       'its metadata has no such entry; pass a different file'
     )
-  digest = about.pop('sha256', '')
-  if digest is not None and digest != _digest(tensors, about):
+  digest = header.pop('sha256', '')
+  if digest is not None and digest != _digest(tensors, header):
     raise UserError(
       f'{path} is damaged or was changed: its content does not match its sha256; '
       f'restore it from a copy, or set sha256 in its metadata to null'
@@ -86,7 +86,7 @@ def read(path: str | os.PathLike) -> Weights:
     if name in tensors:
       vocabulary[name] = tensors.pop(name).tobytes()
   params = traverse_util.unflatten_dict(tensors, sep='.')
-  return Weights(about['config'], vocabulary, about['steps'], params)
+  return Weights(header['config'], vocabulary, header['steps'], params)
 
 
 def write_tensors(
@@ -135,9 +135,9 @@ def read_tensors(
   return metadata, tensors
 
 
-def _digest(tensors: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> str:
+def _digest(tensors: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> str:
   """Returns the SHA-256 of all tensors and metadata."""
-  digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+  digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
   for name, array in sorted(tensors.items()):
     digest.update(f'\n{name} {array.dtype} {array.shape}\n'.encode())
     digest.update(np.ascontiguousarray(array))

@@ -70,11 +70,11 @@ def import_sentencepiece(
 
 def _check_pieces_of_words(model: ModelProto, path: str | os.PathLike):
   """Raises `UserError` for a model that segments text differently."""
-  about = model.trainer_spec
+  spec = model.trainer_spec
   if (
     not model.pieces
-    or about.model_type == TrainerSpec.WORD
-    or about.treat_whitespace_as_suffix
+    or spec.model_type == TrainerSpec.WORD
+    or spec.treat_whitespace_as_suffix
     or not model.normalizer_spec.escape_whitespaces
   ):
     raise UserError(
@@ -86,17 +86,17 @@ def _check_pieces_of_words(model: ModelProto, path: str | os.PathLike):
 
 def _describe_pieces(model: ModelProto):
   """Updates the model's metadata for its pieces, which have this project's ids."""
-  about = model.trainer_spec
-  about.pad_id = PAD_ID
-  about.bos_id = BOS_ID
-  about.eos_id = EOS_ID
-  about.unk_id = UNK_ID
-  about.pad_piece = model.pieces[PAD_ID].piece
-  about.bos_piece = model.pieces[BOS_ID].piece
-  about.eos_piece = model.pieces[EOS_ID].piece
-  about.unk_piece = model.pieces[UNK_ID].piece
-  about.byte_fallback = True
-  about.vocab_size = len(model.pieces)
+  spec = model.trainer_spec
+  spec.pad_id = PAD_ID
+  spec.bos_id = BOS_ID
+  spec.eos_id = EOS_ID
+  spec.unk_id = UNK_ID
+  spec.pad_piece = model.pieces[PAD_ID].piece
+  spec.bos_piece = model.pieces[BOS_ID].piece
+  spec.eos_piece = model.pieces[EOS_ID].piece
+  spec.unk_piece = model.pieces[UNK_ID].piece
+  spec.byte_fallback = True
+  spec.vocab_size = len(model.pieces)
 
 
 def _charsmap(normalization: str) -> bytes:
@@ -122,9 +122,9 @@ def _in_order(
   ):
     added = _Piece(piece=name, type=kind)
     pieces.append(model.pieces[token] if token >= 0 else added)
-  known = {piece.piece: piece for piece in model.pieces if piece.type == _Piece.BYTE}
+  by_name = {piece.piece: piece for piece in model.pieces if piece.type == _Piece.BYTE}
   for byte in range(256):
     name = f'<0x{byte:02X}>'
-    pieces.append(known.get(name, _Piece(piece=name, type=_Piece.BYTE)))
-  taken = {piece.piece for piece in pieces}
-  return pieces + [piece for piece in model.pieces if piece.piece not in taken]
+    pieces.append(by_name.get(name, _Piece(piece=name, type=_Piece.BYTE)))
+  names = {piece.piece for piece in pieces}
+  return pieces + [piece for piece in model.pieces if piece.piece not in names]

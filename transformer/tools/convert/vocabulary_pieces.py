@@ -31,13 +31,13 @@ def extend(
   segmentation.
   """
   model = vocabulary.proto()
-  known = {piece.piece for piece in model.pieces}
+  names = {piece.piece for piece in model.pieces}
   score = min(piece.score for piece in model.pieces) - _UNKNOWN_PENALTY
-  for own_kind, pieces in ((_Piece.USER_DEFINED, symbols), (_Piece.UNUSED, others)):
+  for default_kind, pieces in ((_Piece.USER_DEFINED, symbols), (_Piece.UNUSED, others)):
     for piece in pieces:
-      if piece not in known:
-        known.add(piece)
-        kind = _Piece.NORMAL if len(piece) == 1 else own_kind
+      if piece not in names:
+        names.add(piece)
+        kind = _Piece.NORMAL if len(piece) == 1 else default_kind
         model.pieces.add(piece=piece, type=kind, score=score)
   model.trainer_spec.vocab_size = len(model.pieces)
   if len(model.pieces) == vocabulary.size:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from transformer.data.vocabulary.vocabularies import RunVocabulary, fingerprints
 from transformer.errors import UserError
-from transformer.experiment.init_from import describe_origin, load_to_host
+from transformer.experiment.init_from import load_to_host, weights_provenance
 from transformer.ops import linear
 from transformer.ops.losses import chunked_loss, token_losses
 from transformer.runs.run_directory import read_config
@@ -72,7 +72,7 @@ def distillation(config, teacher_weight: float = 0.5, temperature: float = 1.0):
       ),
       extra_models=models,
       frozen=tuple(run.params for run in runs),
-      provenance=[describe_origin(run) for run in runs],
+      provenance=[weights_provenance(run) for run in runs],
     )
 
   return load
@@ -87,12 +87,12 @@ def distillation_loss(
   def loss(model, params, batch, dropout_key=None, *, frozen=(), num_row_shards=1):
     teacher_outputs = []
     teacher_projections = []
-    for teacher, its_params in zip(models, frozen, strict=True):
+    for teacher, teacher_params in zip(models, frozen, strict=True):
       # Teachers have no dropout.
-      x_BTD, output_ND, _ = forward(teacher, its_params, batch)
+      x_BTD, output_ND, _ = forward(teacher, teacher_params, batch)
       teacher_outputs.append(x_BTD)
       teacher_projections.append(output_ND)
-    x_BTD, output_ND, losses = forward(model, params, batch, dropout_key)
+    x_BTD, output_ND, aux_losses = forward(model, params, batch, dropout_key)
     by_position = (batch.target_tokens, teacher_outputs)
     sums = chunked_loss(
       function,
@@ -103,7 +103,7 @@ def distillation_loss(
       teacher_projections,
       num_row_shards=num_row_shards,
     )
-    return add_auxiliary_losses(sums, losses)
+    return add_auxiliary_losses(sums, aux_losses)
 
   return loss
 
@@ -111,19 +111,19 @@ def distillation_loss(
 def token_loss(smoothing: float, teacher_weight: float, temperature: float):
   """Returns a loss for `chunked_loss`: (1 - λ) · text loss + λ · τ² · cross entropy to teachers.
 
-  `by_position` are the targets, and the decoder's output [B, T, D'] of each teacher; `whole` are
-  the teachers' output projections [N, D'].
+  `by_position` are the targets, and the decoder's output [B, T, D'] of each teacher;
+  `shared_arrays` are the teachers' output projections [N, D'].
   """
 
   def function(logits, by_position, teacher_projections):
     targets, teacher_outputs = by_position
     loss, nll = token_losses(logits, targets, smoothing)
     log_probs = jax.nn.log_softmax(logits / temperature)
-    wanted = 0.0
+    teacher_mean = 0.0
     for x, output_ND in zip(teacher_outputs, teacher_projections, strict=True):
-      wanted += jax.nn.softmax(linear.logits(x, output_ND) / temperature)
-    wanted /= len(teacher_projections)
-    distance = -(temperature**2) * jnp.sum(wanted * log_probs, axis=-1)
+      teacher_mean += jax.nn.softmax(linear.logits(x, output_ND) / temperature)
+    teacher_mean /= len(teacher_projections)
+    distance = -(temperature**2) * jnp.sum(teacher_mean * log_probs, axis=-1)
     return (1.0 - teacher_weight) * loss + teacher_weight * distance, nll
 
   return function

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from transformer import files
 from transformer.config import Config, flatten
-from transformer.errors import Preempted
+from transformer.errors import StoppedBySignal
 from transformer.experiment.trackers import Sample
 from transformer.tools._requirements import requirements
 from transformer.tools._tracker_id import identity, known_run, warn_about_skipped_steps
@@ -32,18 +32,18 @@ class MLflow:
     for name, value in flatten(config.to_dict()).items():
       settings[name] = str(value)
     self._last: dict[str, int] = {}
-    known = known_run(path, 'run')
-    if known:
-      run = mlflow.start_run(run_id=known['run'])
+    record = known_run(path, 'run')
+    if record:
+      run = mlflow.start_run(run_id=record['run'])
       self._last = _last_steps(run)
       warn_about_skipped_steps(path, step, max(self._last.values(), default=0))
-      _tag_changes(known['settings'], settings)
+      _tag_changes(record['settings'], settings)
     else:
       run = mlflow.start_run(run_name='/'.join(workdir.parts[-2:]))
-    about = {'run': run.info.run_id, 'settings': settings, **identity(workdir)}
-    files.write_json(path, about)
-    sent = run.data.params
-    new = {name: value for name, value in settings.items() if name not in sent}
+    new_record = {'run': run.info.run_id, 'settings': settings, **identity(workdir)}
+    files.write_json(path, new_record)
+    logged = run.data.params
+    new = {name: value for name, value in settings.items() if name not in logged}
     mlflow.log_params(new)
 
   def log_metrics(self, step: int, values: Mapping[str, float]):
@@ -63,24 +63,24 @@ class MLflow:
   def close(self, error: BaseException | None):
     """Ends the MLflow run, with status finished, killed or failed."""
     status = 'FAILED' if error else 'FINISHED'
-    mlflow.end_run('KILLED' if isinstance(error, Preempted) else status)
+    mlflow.end_run('KILLED' if isinstance(error, StoppedBySignal) else status)
 
 
 def _last_steps(run: mlflow.ActiveRun) -> dict[str, int]:
   """Returns the last logged step of each metric of a run."""
   client = mlflow.MlflowClient()
-  last = {}
+  last_steps = {}
   for name in run.data.metrics:
     history = client.get_metric_history(run.info.run_id, name)
-    last[name] = max(value.step for value in history)
-  return last
+    last_steps[name] = max(value.step for value in history)
+  return last_steps
 
 
-def _tag_changes(before: Mapping[str, str], settings: Mapping[str, str]):
+def _tag_changes(old_settings: Mapping[str, str], settings: Mapping[str, str]):
   """Tags the run with settings that changed on resume, because a parameter cannot be changed.
 
-  `before` has the complete settings; MLflow truncates them.
+  `old_settings` has the complete settings; MLflow truncates them.
   """
   for name, value in settings.items():
-    if before.get(name, value) != value:
+    if old_settings.get(name, value) != value:
       mlflow.set_tag(f'resumed/{name}', value)

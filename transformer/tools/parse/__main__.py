@@ -49,10 +49,10 @@ def main(_):
       f'data.source={run.config.data.source}'
     )
   sentences = read_lines(request.source)
-  answers = run.translations(sentences, request.decode_options(run.config))
+  translations = run.translations(sentences, request.decode_options(run.config))
   trees = []
-  for sentence, answer in zip(sentences, answers, strict=True):
-    trees.append(bracketed(delinearize(answer.text, split_words(sentence))))
+  for sentence, translation in zip(sentences, translations, strict=True):
+    trees.append(bracketed(delinearize(translation.text, split_words(sentence))))
   write_lines(trees, request.output or '-')
 
 

@@ -89,8 +89,10 @@ def _top_down(tokens: list[str]) -> list[str]:
     if not token.startswith(')'):
       child = len(ordered) - 1
     elif begun:
-      same = [height for height, (_, label) in enumerate(begun) if label == token[1:]]
-      nearest = same[-1] if same else len(begun) - 1
+      matches = [
+        height for height, (_, label) in enumerate(begun) if label == token[1:]
+      ]
+      nearest = matches[-1] if matches else len(begun) - 1
       child = begun[nearest][0]
       del begun[nearest:]
   return ordered
@@ -100,18 +102,18 @@ def _without_words(tokens: list[str], words: Sequence[str]) -> list[str]:
   """Returns the tokens with an `XX` at the position of each source word in the text."""
   places = [place for place, token in enumerate(tokens) if not re.search('[()]', token)]
   leaves = [tokens[place] for place in places]
-  wanted = list(map(escaped, words))
-  if not set(leaves) & (set(wanted) - {TAG}):
+  escaped_words = list(map(escaped, words))
+  if not set(leaves) & (set(escaped_words) - {TAG}):
     return tokens
-  here = dict.fromkeys(places, 0)  # The number of source words at each leaf.
-  matcher = difflib.SequenceMatcher(None, leaves, wanted, autojunk=False)
+  counts = dict.fromkeys(places, 0)  # The number of source words at each leaf.
+  matcher = difflib.SequenceMatcher(None, leaves, escaped_words, autojunk=False)
   for _, first, last, start, stop in matcher.get_opcodes():
     paired = min(last - first, stop - start)
     for place in places[first : first + paired]:
-      here[place] += 1
+      counts[place] += 1
     # Words missing in the text follow the preceding word.
-    here[places[max(first + paired - 1, 0)]] += stop - start - paired
+    counts[places[max(first + paired - 1, 0)]] += stop - start - paired
   replaced = []
   for place, token in enumerate(tokens):
-    replaced += [TAG] * here[place] if place in here else [token]
+    replaced += [TAG] * counts[place] if place in counts else [token]
   return replaced

@@ -122,7 +122,7 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
 
   A tree with only traces is yielded without words. Error messages include the name and the line.
   """
-  wanted = f'{name} must hold trees in Penn Treebank brackets'
+  rule = f'{name} must hold trees in Penn Treebank brackets'
   text = '\n'.join(lines)
   builder = Builder()
   began = 0
@@ -140,7 +140,7 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
       builder.end()
     else:
       raise UserError(
-        f'{wanted}; line {_line(text, match.start())} has {short_repr(match[0].strip())} '
+        f'{rule}; line {_line(text, match.start())} has {short_repr(match[0].strip())} '
         'where it is '
         f'not allowed, in the tree that begins in line {_line(text, began)}'
       )
@@ -150,7 +150,7 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
       builder = Builder()
   if builder.open:
     raise UserError(
-      f'{wanted}; line {_line(text, began)} begins a tree whose brackets are not all closed'
+      f'{rule}; line {_line(text, began)} begins a tree whose brackets are not all closed'
     )
 
 

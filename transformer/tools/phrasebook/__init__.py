@@ -53,10 +53,10 @@ def pairs_of(split: str) -> list[tuple[str, str]]:
   pairs = {}
   while len(pairs) < SIZES[split]:
     english, french = writer.sentence()
-    own = 'train'
+    pair_split = 'train'
     if any(map(held_out, writer.pairs)):
-      own = 'test' if zlib.crc32(english.encode()) % 2 else 'validation'
-    if len(english.split()) <= _LONGEST and split == own:
+      pair_split = 'test' if zlib.crc32(english.encode()) % 2 else 'validation'
+    if len(english.split()) <= _LONGEST and split == pair_split:
       pairs[english] = french
   return list(pairs.items())
 

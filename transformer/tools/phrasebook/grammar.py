@@ -84,9 +84,9 @@ class Nominal(Phrase):
 
   def joined(self, other: 'Nominal') -> 'Nominal':
     """Returns "self and other"; feminine only if both are."""
-    both = self + Phrase('and', 'et') + other
+    joint = self + Phrase('and', 'et') + other
     gender = 'f' if self.gender == other.gender == 'f' else 'm'
-    return Nominal(both.en, both.fr, 4, gender, self.kind)
+    return Nominal(joint.en, joint.fr, 4, gender, self.kind)
 
   def pronoun(self) -> 'Nominal':
     """Returns he, she, it or they for a third person."""
@@ -123,22 +123,22 @@ def noun_phrase(
   nominal = Nominal(person=4 if plural else 1, gender=noun.gender, kind=noun.kind)
   head = noun.fr_plural if plural else noun.fr
   vowel = not plural and noun.gender == 'm' and head[0] in _VOWELS
-  before = []
-  after = []
+  preceding = []
+  following = []
   for adjective in adjectives:
     form = nominal.agree(adjective.masculine, adjective.feminine)
     if not adjective.before:
-      after.append(form)
+      following.append(form)
     else:
-      before.append(adjective.liaison if vowel else form)
-  group = join(*before, head, *after)
-  masculine, feminine, many = _DETERMINERS[determiner].split()
+      preceding.append(adjective.liaison if vowel else form)
+  group = join(*preceding, head, *following)
+  masculine, feminine, plural_form = _DETERMINERS[determiner].split()
   french = feminine if noun.gender == 'f' else masculine
   english = determiner
   if plural:
-    french = many
+    french = plural_form
     english = _ENGLISH_PLURALS.get(determiner, determiner)
-  if determiner == 'a' and (negated or (plural and before)):
+  if determiner == 'a' and (negated or (plural and preceding)):
     french = 'de'
   elif group[0] in _VOWELS:
     french = _BEFORE_VOWELS.get(french, french)

@@ -132,12 +132,14 @@ def _nouns():
   for kind, entries in _NOUNS.items():
     for entry in entries.split(', '):
       english, french, gender = entry.split()
-      one, _, many = english.partition('/')
-      yield Noun(one, many or _with_s(one), french, plural_of(french), gender, kind)
+      singular, _, plural = english.partition('/')
+      yield Noun(
+        singular, plural or _with_s(singular), french, plural_of(french), gender, kind
+      )
 
 
-def _adjectives(groups, before):
-  """Yields the adjectives of a table; `before` is whether they precede a French noun."""
+def _adjectives(groups, precedes):
+  """Yields the adjectives of a table; `precedes` is whether they precede a French noun."""
   for kinds, entries in groups.items():
     for entry in entries.split(', '):
       english, french = entry.split()
@@ -145,7 +147,7 @@ def _adjectives(groups, before):
       regular = [masculine if masculine.endswith('e') else f'{masculine}e', masculine]
       feminine, liaison = [*others, *regular[len(others) :]]
       yield Adjective(
-        english, masculine, feminine, liaison, before, frozenset(kinds.split())
+        english, masculine, feminine, liaison, precedes, frozenset(kinds.split())
       )
 
 

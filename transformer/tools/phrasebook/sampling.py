@@ -55,7 +55,7 @@ class PhraseSampler:
       verbs = [verb for verb in verbs if verb.en in names]
     return self._choice(verbs)
 
-  def _thing(
+  def _nominal(
     self,
     kinds: frozenset[str],
     verb: Verb | None = None,
@@ -84,12 +84,12 @@ class PhraseSampler:
 
   def _adjectives(self, kind: str) -> list[Adjective]:
     """Samples an adjective for a kind of noun, or one before the noun and one after it."""
-    suited = _adjectives_of(kind)
-    adjective = self._choice(suited)
+    candidates = _adjectives_of(kind)
+    adjective = self._choice(candidates)
     if not adjective.before or not self._chance(0.4):
       return [adjective]
-    after = [other for other in suited if not other.before]
-    return [adjective, self._choice(after)]
+    following = [other for other in candidates if not other.before]
+    return [adjective, self._choice(following)]
 
   def _subject(self, verb: Verb | None = None, *, third: bool = False) -> Nominal:
     """Samples a subject: a pronoun, a name or a noun; `third` excludes I, you and we."""
@@ -109,10 +109,10 @@ class PhraseSampler:
       kinds = PERSON | verb.subjects
       if not verb.kinds:
         act = verb
-    one = self._thing(kinds, act)
+    one = self._nominal(kinds, act)
     if not self._chance(0.1):
       return one
-    other = self._thing(frozenset({one.kind}), act)
+    other = self._nominal(frozenset({one.kind}), act)
     return one.joined(other)
 
   def _tense(self, verb: Verb, tenses: Sequence[str] = _TENSES) -> str:
@@ -125,7 +125,7 @@ class PhraseSampler:
     """Samples a place."""
     preposition, kinds = self._choice(WHERE)
     plain = self._chance(0.5)
-    return preposition + self._thing(kinds, plain=plain)
+    return preposition + self._nominal(kinds, plain=plain)
 
   def _act(self, tense: str, verb: Verb, *, question: bool = False) -> Phrase:
     """Samples a subject and a verb, with an object or a place."""
@@ -133,7 +133,7 @@ class PhraseSampler:
     subject = self._subject(verb)
     act = clause(subject, verb, tense, negated=negated, question=question)
     if verb.kinds and not (verb.alone and self._chance(0.3)):
-      return act + self._thing(verb.kinds, verb, negated=negated)
+      return act + self._nominal(verb.kinds, verb, negated=negated)
     if self._chance(0.4):
       return act + self._place()
     return act
@@ -153,7 +153,7 @@ class PhraseSampler:
     """Samples the subject of a state."""
     if self._chance(0.4):
       return self._subject()
-    return self._thing(THINGS | {'animal'})
+    return self._nominal(THINGS | {'animal'})
 
 
 def _adjectives_of(kind: str) -> list[Adjective]:

@@ -58,18 +58,18 @@ class SentenceSampler(PhraseSampler):
     """Will Paul eat an egg? Is the house big?"""
     verb = self._choice(_ACTS)
     if self._chance(0.3):
-      asked = self._state(self._described(), question=True)
+      question = self._state(self._described(), question=True)
     else:
-      asked = self._act(self._tense(verb), verb, question=True)
-    return Phrase('', 'est-ce que') + asked
+      question = self._act(self._tense(verb), verb, question=True)
+    return Phrase('', 'est-ce que') + question
 
   def _where(self) -> Phrase:
     """Where are the cats?"""
-    thing = self._thing(THINGS | {'person', 'animal'})
-    english = dataclasses.replace(thing, fr='')
+    nominal = self._nominal(THINGS | {'person', 'animal'})
+    english = dataclasses.replace(nominal, fr='')
     past = self._chance(0.3)
     be = grammar.be(english, past=past, negated=False, question=True)
-    return Phrase('where', 'où') + be + Phrase('', thing.fr)
+    return Phrase('where', 'où') + be + Phrase('', nominal.fr)
 
   def _description(self) -> Phrase:
     """The house is red; I was not in the garden."""
@@ -107,11 +107,11 @@ class SentenceSampler(PhraseSampler):
       dative = self._choice(DATIVES)
     subject = self._subject(third=True)
     start = clause(subject, verb, tense, negated=negated, clitics=dative.fr)
-    thing = self._thing(verb.kinds, verb, negated=negated)
-    gift = start + Phrase(dative.en) + thing
+    nominal = self._nominal(verb.kinds, verb, negated=negated)
+    gift = start + Phrase(dative.en) + nominal
     if dative.en:
       return gift
-    return gift + Phrase('to', 'à') + self._thing(PERSON)
+    return gift + Phrase('to', 'à') + self._nominal(PERSON)
 
   def _chain(self) -> Phrase:
     """The baker bought a red chair and sold it; she takes the books and shows them to us."""
@@ -120,8 +120,8 @@ class SentenceSampler(PhraseSampler):
     then = self._verb(names[1:])
     tense = self._choice(('present', 'past'))
     subject = self._subject(third=True)
-    thing = self._thing(first.kinds & then.kinds, first)
-    pronoun = thing.clitic()
+    nominal = self._nominal(first.kinds & then.kinds, first)
+    pronoun = nominal.clitic()
     clitics = pronoun.fr
     english = pronoun.en
     if then.en in GIVING:
@@ -131,28 +131,28 @@ class SentenceSampler(PhraseSampler):
       if dative.fr in ('lui', 'leur'):
         clitics = f'{pronoun.fr} {dative.fr}'
     nobody = dataclasses.replace(subject, en='', fr='')
-    second_act = clause(nobody, then, tense, clitics=clitics, agrees_with=thing)
-    first_act = clause(subject, first, tense) + thing
+    second_act = clause(nobody, then, tense, clitics=clitics, agrees_with=nominal)
+    first_act = clause(subject, first, tense) + nominal
     return first_act + Phrase('and', 'et') + second_act + Phrase(english)
 
   def _relative(self) -> Phrase:
     """The apples that Marie ate were very good."""
     verb = self._verb()
-    thing = self._thing(verb.kinds & THINGS, verb, plain=True)
+    nominal = self._nominal(verb.kinds & THINGS, verb, plain=True)
     subject = self._subject(verb)
     tense = self._tense(verb, ('present', 'past'))
-    act = clause(subject, verb, tense, agrees_with=thing)
-    described = thing + Phrase('that', 'que') + act
-    return self._state(dataclasses.replace(thing, en=described.en, fr=described.fr))
+    act = clause(subject, verb, tense, agrees_with=nominal)
+    described = nominal + Phrase('that', 'que') + act
+    return self._state(dataclasses.replace(nominal, en=described.en, fr=described.fr))
 
   def _reason(self) -> Phrase:
     """Paul does not buy the dress because it is too expensive."""
     verb = self._verb()
-    thing = self._thing(verb.kinds & THINGS, verb, plain=True)
+    nominal = self._nominal(verb.kinds & THINGS, verb, plain=True)
     subject = self._subject(third=True)
     start = clause(subject, verb, negated=self._chance(0.5))
     because = Phrase('because', 'parce que')
-    return start + thing + because + self._state(thing.pronoun())
+    return start + nominal + because + self._state(nominal.pronoun())
 
 
 _QUESTIONS = (SentenceSampler._question, SentenceSampler._where)

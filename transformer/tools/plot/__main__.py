@@ -3,7 +3,8 @@ r"""Plots losses, scores, learning rate and throughput of runs over training ste
   python -m transformer.tools.plot RUN
   python -m transformer.tools.plot RUN_A RUN_B --output=curves.svg
 
-The plot of one run is RUN/curves.svg. Several runs share their axes. The command reads
+The plot of one run is RUN/curves.svg. Several runs share their axes. Further sums of a custom
+objective, which are logged as train/NAME, have a separate panel. The command reads
 metrics.jsonl, so a run may still be training. It requires matplotlib: pip install -r
 transformer/tools/plot/requirements.txt
 """

@@ -24,8 +24,9 @@ _PANELS = {
   'learning rate': 'train/learning_rate',
   'target tokens per second': 'tokens_per_second',
 }
+_EXTRA_SUMS = 'further sums of the objective, per token'  # present if a run has any
 _DASHES = ('-', '--', ':', '-.')
-_FEW = 50  # curves with fewer points have a marker at each point
+_MAX_MARKED = 50  # curves with fewer points have a marker at each point
 
 
 class Points(NamedTuple):
@@ -69,14 +70,25 @@ def plot_runs(workdirs: Sequence[Path], output: Path):
   import matplotlib  # Imported here, since it takes most of a second.
   from matplotlib.figure import Figure
 
+  from transformer.training.objective import REQUIRED_SUMS, RESERVED_METRICS  # As long.
+
   runs = [(one_line(str(workdir)), read_points(workdir)) for workdir in workdirs]
+  known = '|'.join((*REQUIRED_SUMS, *RESERVED_METRICS))
+  extra_sums = rf'train/(?!({known})$).+'
+  panels = dict(_PANELS)
+  if any(re.fullmatch(extra_sums, name) for _, points in runs for name in points):
+    panels[_EXTRA_SUMS] = extra_sums
   with matplotlib.rc_context({'text.parse_math': False, 'svg.fonttype': 'none'}):
-    figure = Figure(figsize=(11, 7), layout='constrained')
-    panels = figure.subplots(2, 2, sharex=True).flat
-    for axes, (title, pattern) in zip(panels, _PANELS.items(), strict=True):
-      for number, (run, points) in enumerate(runs):
-        _draw_metrics(axes, run, points, pattern, number)
+    height = math.ceil(len(panels) / 2)
+    figure = Figure(figsize=(11, 3.5 * height), layout='constrained')
+    subplots = figure.subplots(height, 2, sharex=True).flat
+    for axes in subplots[len(panels) :]:
+      axes.set_visible(False)
+    for axes, (title, pattern) in zip(subplots, panels.items(), strict=False):
+      for index, (run, points) in enumerate(runs):
+        _draw_metrics(axes, run, points, pattern, index)
       axes.set(title=title, xlabel='step')
+      axes.tick_params(labelbottom=True)  # Also above a place without a panel.
       axes.grid(alpha=0.3)
       if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=7)
@@ -86,7 +98,7 @@ def plot_runs(workdirs: Sequence[Path], output: Path):
 
 
 def _draw_metrics(
-  axes: Any, run: str, points: Mapping[str, Points], pattern: str, number: int
+  axes: Any, run: str, points: Mapping[str, Points], pattern: str, index: int
 ):
   """Plots the metrics of a run that match a pattern."""
   metrics = sorted(name for name in points if re.fullmatch(pattern, name))
@@ -97,8 +109,8 @@ def _draw_metrics(
       steps,
       values,
       dashes,
-      color=f'C{number}',
+      color=f'C{index}',
       label=f'{run}: {name}',
-      marker='.' if len(steps) < _FEW else '',
-      gid=f'{number}/{metric}',
+      marker='.' if len(steps) < _MAX_MARKED else '',
+      gid=f'{index}/{metric}',
     )

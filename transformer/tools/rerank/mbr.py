@@ -19,7 +19,7 @@ _TOGETHER = 8
 def read_lists(path: Path) -> list[list[str]]:
   """Returns the candidates of each sentence, from a file of eval.py --nbest=N."""
   lists: list[list[str]] = []
-  for number, line in enumerate(read_lines(path), 1):
+  for line_number, line in enumerate(read_lines(path), 1):
     try:
       sentence, text = _LINE.fullmatch(line).groups()
       if int(sentence) == len(lists):
@@ -29,7 +29,7 @@ def read_lists(path: Path) -> list[list[str]]:
       lists[-1].append(text)
     except (AttributeError, ValueError) as error:
       raise UserError(
-        f'line {number} of {path} should be NUMBER ||| TEXT ||| SCORE of sentence '
+        f'line {line_number} of {path} should be NUMBER ||| TEXT ||| SCORE of sentence '
         f'{max(len(lists) - 1, 0)} or {len(lists)}, as eval.py --nbest=N writes it; got '
         f'{short_repr(line)}'
       ) from error

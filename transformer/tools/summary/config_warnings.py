@@ -59,12 +59,16 @@ def config_warnings(
   means that the disk lacks space for the checkpoints.
   """
   config = job.config
-  found = [*_about_rate(config), *_about_regularization(config), *_about_batches(job)]
-  found += _about_intervals(config, step_seconds)
+  findings = [
+    *_rate_warnings(config),
+    *_regularization_warnings(config),
+    *_batch_warnings(job),
+  ]
+  findings += _interval_warnings(config, step_seconds)
   if job.dataset:
-    found += _about_text(config, job.dataset)
+    findings += _text_warnings(config, job.dataset)
   if is_full:
-    found.append(
+    findings.append(
       (
         'train.keep',
         'needs more disk space than is free',
@@ -73,13 +77,13 @@ def config_warnings(
     )
 
   result = []
-  for sentence in config.warnings():
-    result.append({'setting': '', 'finding': sentence, 'usual': ''})
-  for setting, finding, usual in found:
+  for message in config.warnings():
+    result.append({'setting': '', 'finding': message, 'usual': ''})
+  for setting, finding, usual in findings:
     value = operator.attrgetter(setting)(config)
     separator = '' if finding.startswith(':') else ' '
-    sentence = f'{setting}={value}{separator}{finding}'
-    result.append({'setting': setting, 'finding': sentence, 'usual': usual})
+    message = f'{setting}={value}{separator}{finding}'
+    result.append({'setting': setting, 'finding': message, 'usual': usual})
   return result
 
 
@@ -92,7 +96,7 @@ def peak_rate(config: Config) -> float | None:
   return optimizer.peak_learning_rate if optimizer.ignored_rate_key else None
 
 
-def _about_rate(config: Config) -> _Warnings:
+def _rate_warnings(config: Config) -> _Warnings:
   steps = config.train.steps
   warmup = config.optimizer.warmup_steps
   is_long = warmup > _LONG_WARMUP or steps / 2 < warmup < steps
@@ -119,7 +123,7 @@ def _about_rate(config: Config) -> _Warnings:
     )
 
 
-def _about_regularization(config: Config) -> _Warnings:
+def _regularization_warnings(config: Config) -> _Warnings:
   for setting, usual in _REGULARIZATION:
     if operator.attrgetter(setting)(config) >= _STRONG:
       yield (
@@ -129,7 +133,7 @@ def _about_regularization(config: Config) -> _Warnings:
       )
 
 
-def _about_batches(job: Job) -> _Warnings:
+def _batch_warnings(job: Job) -> _Warnings:
   width = job.config.model.model_dim
   least = _TOKENS_PER_DIM * width
   if job.config.train.tokens_per_batch < least:
@@ -148,7 +152,7 @@ def _about_batches(job: Job) -> _Warnings:
     )
 
 
-def _about_intervals(config: Config, step_seconds: float | None) -> _Warnings:
+def _interval_warnings(config: Config, step_seconds: float | None) -> _Warnings:
   train = config.train
   evaluations = train.steps // train.eval_every
   if train.patience and train.patience >= evaluations:
@@ -167,7 +171,7 @@ def _about_intervals(config: Config, step_seconds: float | None) -> _Warnings:
     )
 
 
-def _about_text(config: Config, text: DatasetSize) -> _Warnings:
+def _text_warnings(config: Config, text: DatasetSize) -> _Warnings:
   too_long = text.too_long / (text.pairs + text.too_long)
   if too_long > _TOO_LONG:
     yield (
@@ -177,7 +181,7 @@ def _about_text(config: Config, text: DatasetSize) -> _Warnings:
     )
 
   tokens = text.source_tokens + text.target_tokens
-  times = tokens / sum(config.data.sizes.values())
+  times = tokens / sum(config.data.vocabulary_sizes.values())
   if times < _OCCURRENCES:
     yield (
       'data.vocabulary_size',

@@ -5,6 +5,7 @@ import math
 import types
 
 import jax
+import optax
 
 from transformer.config import Config
 from transformer.errors import UserError
@@ -87,7 +88,7 @@ def describe(
   sentences = config.decode.batch_size
   check_even_sharding(mesh, config.rows_per_microbatch, sentences, devices, processes=1)
   if prepared:
-    job = Job(config, devices, prepared.encoded.batches.shape, _count(prepared))
+    job = Job(config, devices, prepared.data.batches.shape, _count(prepared))
     return _with_model(job, prepared.setup)
   length = config.data.max_length
   rows = config.train.tokens_per_batch // length
@@ -101,7 +102,7 @@ def describe(
 
 def _setup_without_text(config: Config) -> TrainingSetup:
   """Returns the training step for a vocabulary of the configured size."""
-  sizes = config.data.sizes
+  sizes = config.data.vocabulary_sizes
   target = types.SimpleNamespace(size=sizes.pop('vocabulary'))
   source = types.SimpleNamespace(size=sizes.get('source_vocabulary', target.size))
   vocabulary = types.SimpleNamespace(source=source, target=target)
@@ -124,7 +125,7 @@ def _with_model(job: Job, setup: TrainingSetup) -> Job:
   state = jax.tree.leaves(setup.abstract_state)
   return dataclasses.replace(
     job,
-    parameters=sum(leaf.size for leaf in jax.tree.leaves(setup.abstract_state.params)),
+    parameters=optax.tree.size(setup.abstract_state.params),
     state_bytes=sum(leaf.size * leaf.dtype.itemsize for leaf in state),
     flops=flops,
   )
@@ -132,21 +133,21 @@ def _with_model(job: Job, setup: TrainingSetup) -> Job:
 
 def _count(prepared: PreparedRun) -> DatasetSize:
   """Returns the sizes of a prepared dataset."""
-  encoded = prepared.encoded
+  encoded = prepared.data
   # Augmented batches follow the plan of the original batches.
   plan = getattr(encoded.batches, 'plan', encoded.batches)
-  kept = 0
+  num_pairs = 0
   too_long = 0
   validation_pairs = 0
   for name, counts in encoded.counts.items():
     if name.startswith('train/'):
-      kept += counts['kept']
+      num_pairs += counts['kept']
       too_long += counts['dropped: source too long']
       too_long += counts['dropped: target too long']
     else:
       validation_pairs += counts['kept']
   return DatasetSize(
-    pairs=kept,
+    pairs=num_pairs,
     too_long=too_long,
     source_tokens=int(sum(pairs.source.lengths.sum() for pairs in plan.corpora)),
     target_tokens=int(sum(pairs.target.lengths.sum() for pairs in plan.corpora)),

@@ -10,7 +10,7 @@ from transformer.tools.summary.job import Job
 from transformer.tools.summary.memory import FORMULA, needed_bytes
 from transformer.tools.summary.speed import CHIPS, step_time
 
-_MORE_CHECKPOINTS = 2  # The best checkpoint, and one being written.
+_EXTRA_CHECKPOINTS = 2  # The best checkpoint, and one being written.
 _FITS = {True: 'fits', False: 'too small', None: '-'}
 
 
@@ -22,7 +22,7 @@ def summarize(job: Job, workdir: Path, chip: str | None = None) -> dict[str, Any
     chip: a name in chips.json; None compares all chips.
   """
   train = job.config.train
-  checkpoints = train.keep + _MORE_CHECKPOINTS
+  checkpoints = train.keep + _EXTRA_CHECKPOINTS
   disk = job.state_bytes and checkpoints * job.state_bytes
   free = _free(workdir)
   facts = {'parameters': job.parameters}

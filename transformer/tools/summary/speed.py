@@ -2,7 +2,7 @@
 
 chips.json lists the chips. `memory` is in bytes: 75% of a GPU's memory, the fraction that JAX
 allocates, and all of a TPU's. `rates` has FLOP/s, computed from the target tokens per second of
-trained models, or assumed; each has its source. `flops.train_flops` counts the FLOPs.
+trained models, or assumed; each has its source.
 """
 
 import json
@@ -30,9 +30,9 @@ def step_time(job: Job, chip: str) -> tuple[float | None, str]:
     rates, key=lambda rate: abs(rate['model']['model_dim'] - model.model_dim)
   )
   seconds = job.flops / closest['flops_per_second'] / job.devices
-  same = {name: getattr(model, name) for name in closest['model']}
+  settings = {name: getattr(model, name) for name in closest['model']}
   is_measured = (
-    same == closest['model']
+    settings == closest['model']
     and job.devices == 1
     and job.tokens_per_device >= closest['tokens']
     and not job.config.train.objective

@@ -12,7 +12,7 @@ from typing import Any
 
 from transformer import files
 from transformer.config import Config
-from transformer.errors import Preempted, UserError
+from transformer.errors import StoppedBySignal, UserError
 from transformer.experiment.trackers import Sample
 from transformer.tools._requirements import requirements
 from transformer.tools._tracker_id import identity, known_run, warn_about_skipped_steps
@@ -89,6 +89,6 @@ class WandB:
 
   def close(self, error: BaseException | None):
     """Ends the run, with status finished, preempted or failed."""
-    if isinstance(error, Preempted):
+    if isinstance(error, StoppedBySignal):
       self._run.mark_preempting()
     self._run.finish(exit_code=0 if error is None else 1)

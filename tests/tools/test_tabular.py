@@ -13,7 +13,7 @@ from transformer.data.text.sources import open_corpus
 from transformer.data.vocabulary.vocabulary import Vocabulary
 from transformer.errors import UserError
 from transformer.runs.metrics_file import read_metrics
-from transformer.tools import tables
+from transformer.tools import tabular
 
 PAIRS = [
   ('one "dog"', 'ein "Hund"'),
@@ -38,8 +38,8 @@ KINDS = {
 
 
 def open_table(folder, kind, data: bytes, packed=''):
-  (folder / f'train{getattr(tables, kind).ending}{packed}').write_bytes(data)
-  return open_in(folder, f'{tables.__name__}:{kind}')
+  (folder / f'train{getattr(tabular, kind).ending}{packed}').write_bytes(data)
+  return open_in(folder, f'{tabular.__name__}:{kind}')
 
 
 def open_in(folder, source='text'):
@@ -58,7 +58,7 @@ def vocabulary():
 def test_a_table_is_the_same_corpus_as_two_text_files(
   tmp_path, monkeypatch, vocabulary, kind, lines
 ):
-  monkeypatch.setattr(tables, '_CHUNK', 4)
+  monkeypatch.setattr(tabular, '_CHUNK', 4)
   for place, language in enumerate(('en', 'de')):
     (tmp_path / f'train.{language}').write_text(
       ''.join(pair[place] + '\n' for pair in PAIRS), 'utf-8'
@@ -78,7 +78,7 @@ def test_a_table_is_the_same_corpus_as_two_text_files(
     assert [
       side.tokens.tolist() for side in load_or_encode(corpus, vocabulary)
     ] == wanted
-    (tmp_path / f'train{getattr(tables, kind).ending}{packed}').unlink()
+    (tmp_path / f'train{getattr(tabular, kind).ending}{packed}').unlink()
   assert len(list((tmp_path / 'encoded').glob('*/about.json'))) == 1
 
 
@@ -212,7 +212,7 @@ def test_other_user_errors_match_text_files(tmp_path):
   with pytest.raises(
     UserError, match=r'.*train\.tsv cannot be opened: .*contains no files'
   ):
-    open_in(tmp_path, f'{tables.__name__}:Tsv')
+    open_in(tmp_path, f'{tabular.__name__}:Tsv')
   for data, fact in (
     (b'a\tb\n\xff\t\n', r'train\.tsv must be UTF-8; line 2'),
     (b'en\tde\n', r"split 'train', is empty"),
@@ -231,8 +231,8 @@ def test_line_feeds_within_a_text_become_spaces(tmp_path):
   assert 'train.jsonl: 2 texts have line feeds' in note
 
 
-def test_columns_of_a_custom_table_are_one_line(tmp_path):
-  class Tatoeba(tables.Tsv):
+def test_wrong_columns_of_a_custom_table_are_a_one_line_error(tmp_path):
+  class Tatoeba(tabular.Tsv):
     columns = 1, 3
 
   (tmp_path / 'train.tsv').write_bytes(b'1\ta\t2\tb\n3\tc\t4\td\n')
@@ -259,7 +259,7 @@ def test_a_run_trains_on_tables_and_is_scored_as_on_text_files(
   status, _, err = train(
     f'--config={folder}/tiny.py',
     f'--workdir={run}',
-    f'--config.data.source={tables.__name__}:Tsv',
+    f'--config.data.source={tabular.__name__}:Tsv',
     f'--config.data.dir={tmp_path}',
   )
   assert status == 0, err

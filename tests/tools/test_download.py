@@ -12,7 +12,7 @@ import tensorflow_datasets as tfds
 from transformer.data.config import DataConfig
 from transformer.data.text.sources import open_corpus
 from transformer.errors import UserError
-from transformer.tools.prepare import prepare
+from transformer.tools.download import prepare
 
 NAME = 'wmt14_translate/de-en'
 
@@ -20,7 +20,7 @@ NAME = 'wmt14_translate/de-en'
 def config(folder, name=NAME) -> DataConfig:
   return DataConfig(
     source='tfds',
-    name=name,
+    tfds_name=name,
     dir=str(folder),
     source_language='de',
     target_language='en',
@@ -30,7 +30,7 @@ def config(folder, name=NAME) -> DataConfig:
 def test_the_command_prepares_a_dataset_and_ends_in_a_line(write_wmt14, tmp_path):
   def run(*args):
     return subprocess.run(
-      [sys.executable, '-W', 'error', '-m', 'transformer.tools.prepare', *args],
+      [sys.executable, '-W', 'error', '-m', 'transformer.tools.download', *args],
       capture_output=True,
       text=True,
     )
@@ -114,7 +114,9 @@ def test_a_folder_that_cannot_be_written_or_has_no_record_is_an_error(
     ),
   ],
 )
-def test_a_failed_preparation_is_one_line(tmp_path, monkeypatch, failure, message):
+def test_a_failed_preparation_is_a_one_line_error(
+  tmp_path, monkeypatch, failure, message
+):
   def fail(self, _):
     raise failure
 
@@ -177,7 +179,7 @@ def test_without_a_network_a_preparation_ends_within_seconds(
   with pytest.raises(
     UserError,
     match=r'wmt14_translate/de-en cannot be downloaded: http\S+ cannot '
-    r'be reached .*run: python -m transformer.tools.prepare',
+    r'be reached .*run: python -m transformer.tools.download',
   ):
     prepare(NAME, str(tmp_path))
   assert 0 < sum(wait for wait in waits if wait > 0.1) < 60

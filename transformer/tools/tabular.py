@@ -1,7 +1,7 @@
 """Tables of sentence pairs, one file per split, for `data.source`: TSV and JSON Lines.
 
-  --config.data.source=transformer.tools.tables:Tsv          # {dir}/{split}.tsv
-  --config.data.source=transformer.tools.tables:JsonLines    # {dir}/{split}.jsonl
+  --config.data.source=transformer.tools.tabular:Tsv          # {dir}/{split}.tsv
+  --config.data.source=transformer.tools.tabular:JsonLines    # {dir}/{split}.jsonl
 
 Source and target of a table are stored in temporary files. Training on a table equals training on
 two text files with the same lines; the fingerprints are equal.
@@ -32,7 +32,7 @@ language line original polish portuguese ref reference russian score segment sen
 spanish src target text tgt translation trg turkish ukrainian"""
 
 
-class Table(TextCorpus):
+class OneFileCorpus(TextCorpus):
   """A corpus with one pair per line; a subclass defines `ending`, the file extension, and `pair`.
 
   `pair` returns the source and target of a line, or None if the line holds no pair. It raises a
@@ -42,16 +42,16 @@ class Table(TextCorpus):
   def sides(self, *languages: str) -> list[TextFile]:
     """Reads the whole table once."""
     table = TextFile(f'{self.name}{self.ending}')
-    broken = 0
+    num_broken = 0
     with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as target:
-      for number, line in _numbered(table):
+      for line_number, line in _numbered(table):
         try:
           pair = self.pair(line, languages)
           if pair:
-            broken += _write(source, pair[0]) + _write(target, pair[1])
+            num_broken += _write(source, pair[0]) + _write(target, pair[1])
         except ValueError as error:
           raise UserError(
-            f'{table.name}, line {number}: {error}; it is {short_repr(line)}'
+            f'{table.name}, line {line_number}: {error}; it is {short_repr(line)}'
           ) from error
       sides = [
         TextFile(table.name, reopened(source)),
@@ -59,9 +59,9 @@ class Table(TextCorpus):
       ]
     sides[0].notes = table.notes
     sides[1].notes = ()
-    if broken:
+    if num_broken:
       sides[0].notes += (
-        f'{table.name}: {broken} texts have line feeds, which become spaces',
+        f'{table.name}: {num_broken} texts have line feeds, which become spaces',
       )
     return sides
 
@@ -75,7 +75,7 @@ def _write(file, text: str) -> bool:
   return '\n' in text
 
 
-class Tsv(Table):
+class Tsv(OneFileCorpus):
   """Tab-separated columns without quoting; a header or `columns` selects source and target.
 
   A first line that names both languages, such as `en` and `de`, is a header; case, and quotes or
@@ -93,7 +93,7 @@ class Tsv(Table):
       return None
     if not self._width:
       self._width = max(len(cells), max(self.columns) + 1)
-      named = self._read_header(cells, languages)
+      has_header = self._read_header(cells, languages)
       source, target = self.columns
       logging.info(
         '%s%s: %s is column %d and %s column %d, %s',
@@ -103,9 +103,9 @@ class Tsv(Table):
         source + 1,
         languages[1],
         target + 1,
-        'by its header' if named else 'without a header',
+        'by its header' if has_header else 'without a header',
       )
-      if named:
+      if has_header:
         return None
     if len(cells) != self._width:
       raise ValueError(
@@ -116,12 +116,12 @@ class Tsv(Table):
   def _read_header(self, cells: Sequence[str], languages: Sequence[str]) -> bool:
     """Returns whether the first line is a header; if so, sets `columns` to the two languages."""
     names = list(map(_name, cells))
-    wanted = list(map(_name, languages))
-    if all(names.count(language) == 1 for language in wanted):
-      self.columns = tuple(map(names.index, wanted))
+    expected = list(map(_name, languages))
+    if all(names.count(language) == 1 for language in expected):
+      self.columns = tuple(map(names.index, expected))
       return True
-    known = set(filter(_is_of_column, names))
-    if set(names) & set(wanted) or len(known) > 1:
+    language_names = set(filter(_is_of_column, names))
+    if set(names) & set(expected) or len(language_names) > 1:
       header = '<TAB>'.join(languages)
       raise ValueError(
         f'the first line looks like a header, but {" and ".join(languages)} must each appear '
@@ -131,7 +131,7 @@ class Tsv(Table):
     return False
 
 
-class JsonLines(Table):
+class JsonLines(OneFileCorpus):
   """Objects with one text per language, or with such an object as `translation`.
 
   Names of languages are case-insensitive.
@@ -143,24 +143,26 @@ class JsonLines(Table):
     if is_blank(line):
       return None
     texts = None
-    got = 'no object'
+    content = 'no object'
     try:
       texts = json.loads(line)
     except (ValueError, RecursionError) as error:
-      got = f'no JSON: {error}'
+      content = f'no JSON: {error}'
     if isinstance(texts, dict):
       nested = texts.get('translation')
       if isinstance(nested, dict):
         texts = nested
-      named = {_name(name): text for name, text in texts.items()}
-      pair = [texts.get(language, named.get(_name(language))) for language in languages]
+      by_name = {_name(name): text for name, text in texts.items()}
+      pair = [
+        texts.get(language, by_name.get(_name(language))) for language in languages
+      ]
       if all(isinstance(text, str) for text in pair):
         return pair
       names = [name for name, text in texts.items() if isinstance(text, str)]
-      got = f'texts named {", ".join(names)}' if names else 'no texts'
+      content = f'texts named {", ".join(names)}' if names else 'no texts'
     raise ValueError(
       f'expected an object with the texts {" and ".join(languages)}, or with these in '
-      f'"translation"; got {got}'
+      f'"translation"; got {content}'
     )
 
 

@@ -1,6 +1,6 @@
 """Downloads a TFDS translation dataset, and writes it in a format with random access.
 
-python -m transformer.tools.prepare --name=wmt14_translate/de-en --data_dir=DIR
+python -m transformer.tools.download --name=wmt14_translate/de-en --data_dir=DIR
 """
 
 import contextlib
@@ -72,8 +72,8 @@ def _builder(name: str, data_dir: str) -> tfds.core.DatasetBuilder:
   try:
     return tfds.builder(name, data_dir=folder)
   except tfds.core.DatasetNotFoundError as error:
-    known = tfds.list_builders(with_community_datasets=False)
-    nearest = difflib.get_close_matches(name, known, n=5, cutoff=0)
+    names = tfds.list_builders(with_community_datasets=False)
+    nearest = difflib.get_close_matches(name, names, n=5, cutoff=0)
     raise UserError(
       f'--name must name a TFDS translation dataset; there is no {short_repr(name)}; the '
       'nearest are '
@@ -99,9 +99,9 @@ def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
       )
   except downloader.requests.ConnectionError as error:
     # An error in the middle of a download does not name the file.
-    where = error.request.url if error.request else 'the server'
+    server = error.request.url if error.request else 'the server'
     raise UserError(
-      f'{name} cannot be downloaded: {where} cannot be reached '
+      f'{name} cannot be downloaded: {server} cannot be reached '
       f'({type(error).__name__}); check the network, and run: '
       f'{_command(name, data_dir)}'
     ) from error
@@ -116,11 +116,11 @@ def _download(builder: tfds.core.DatasetBuilder, name: str, data_dir: str):
 
 def _command(name: str, data_dir: str) -> str:
   """Returns the command that prepares a dataset."""
-  command = ['python', '-m', 'transformer.tools.prepare', f'--name={name}']
+  command = ['python', '-m', 'transformer.tools.download', f'--name={name}']
   return shlex.join([*command, f'--data_dir={data_dir}'] if data_dir else command)
 
 
-start = command_line.entry_point(main)  # `attention-prepare` calls it.
+start = command_line.entry_point(main)  # `attention-download` calls it.
 
 if __name__ == '__main__':
   start()
