@@ -107,11 +107,11 @@ def test_an_impossible_model_is_rejected(trained, copied, value):
     ({'data__dir': '~no-such-user/x'}, ['~no-such-user/x/test.en']),
     ({'data__dir': 'a\0b'}, [r"data.dir must be text on one line; got 'a\x00b'"]),
     (
-      {'data__source': 'tfds', 'data__name': 'huggingface:a/b'},
+      {'data__source': 'tfds', 'data__tfds_name': 'huggingface:a/b'},
       ['a/b is not prepared in'],
     ),
     (
-      {'data__source': 'tfds', 'data__name': '__import__("os").mkdir("mark")'},
+      {'data__source': 'tfds', 'data__tfds_name': '__import__("os").mkdir("mark")'},
       ['the name of a TFDS dataset must be like'],
     ),
     ({'decode__bleu_tokenize': 'os.system'}, ['decode.bleu_tokenize must be one of']),

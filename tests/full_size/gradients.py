@@ -23,7 +23,7 @@ def measure(folder):
     'rows': compare(
       tiny.make_config(
         **exact,
-        model__norm='pre',
+        model__norm_position='pre',
         model__num_layers=1,
         data__max_length=8,
         train__tokens_per_batch=33_792,

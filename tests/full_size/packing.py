@@ -28,7 +28,7 @@ def measure(folder):
     - `evaluated`: sums for the full `batch` and for pairs `alone`, found and wanted.
   """
   del folder
-  config = tiny.make_config(model__norm='pre')
+  config = tiny.make_config(model__norm_position='pre')
   model = Transformer(config.model, tiny.VOCABULARY)
   batches = tiny.training_batches(config, tiny.random_pairs(tiny.FULL, 64))
   assert batches.batches_in_epoch == 1
