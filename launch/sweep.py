@@ -111,7 +111,7 @@ def main(_):
   optuna.logging.set_verbosity(optuna.logging.ERROR)
   warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
   required = (_CONFIG.value, _SEARCH_SPACE.value, _TRIALS.value)
-  if _WORKDIR.value and not any(required):
+  if _WORKDIR.value and required.count(None) == 3 and not _SLURM.value:
     with database_errors(_STORAGE.value):
       print(_table(open_saved(files.as_path(_WORKDIR.value), _STORAGE.value)))
     return

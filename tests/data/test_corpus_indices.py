@@ -104,11 +104,11 @@ def test_a_position_has_the_place_of_its_corpus_in_data_train(
   config = config_of(folder, train=tuple(LETTERS), **mixture, **changed)
   batches = encode(config, vocabulary).batches
   found = rows_in(batches, range(STEPS), vocabulary)
-  weights = dict(zip(config.train, config.corpus_passes, strict=True))
+  passes = dict(zip(config.train, config.corpus_passes, strict=True))
   assert set.union(*found) == {
-    name for name in LETTERS if weights[name] and name != 'long'
+    name for name in LETTERS if passes[name] and name != 'long'
   }
-  if weights['first']:  # The third corpus has its weight, so they share rows.
+  if passes['first']:  # The third corpus has as many passes, so they share rows.
     assert max(map(len, found)) > 1
 
 

@@ -1,4 +1,4 @@
-"""`prepare` prepares a TFDS dataset, or ends in a line."""
+"""The command downloads and prepares a TFDS dataset, or ends in one line."""
 
 import shutil
 import subprocess

@@ -14,9 +14,9 @@ def fused_attention(
   It requires an NVIDIA GPU, 16-bit floats and K = V.
 
   Args:
-    project: a linear or affine map [..., H, V] -> [..., D], such as the output projection of a
-      layer; it is applied to the result. XLA fuses the zeroing of queries without keys with what
-      follows a projection, but not with the kernel or the projection.
+    project: a linear or affine map [B, T, H, V] -> [B, T, D], such as the output projection of a
+      layer, with one leading axis; it is applied to the result. XLA fuses the zeroing of queries
+      without keys with what follows a projection, but not with the kernel or the projection.
   """
   check_arrays(q_BTHK, k_BSHK, v_BSHV)
   *leading, queries, heads, _ = q_BTHK.shape
@@ -53,7 +53,8 @@ def fused_attention(
   if project is None:
     out = jnp.where(has_keys_BTH1, out, zeros)
   elif bias is None:
-    out = jnp.where(has_keys_BTH1[..., 0], project(out), project(zeros))
+    projected_zeros = project(zeros)  # The last call is the one that Flax captures.
+    out = jnp.where(has_keys_BTH1[..., 0], project(out), projected_zeros)
   else:  # A bias of -inf may leave only some heads of a query without keys.
     out = project(jnp.where(has_keys_BTH1, out, zeros))
   return out.reshape(*leading, *out.shape[1:])

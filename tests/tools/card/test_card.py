@@ -197,7 +197,7 @@ def test_a_run_whose_checkpoints_are_gone_has_a_card_in_another_folder(
     (['{run}/none'], '{run}/none holds no run'),
     (['{run}/eval'], '{run}/eval holds no run'),
     (['{run}', '--examples=-1'], '--examples must be at least 0; got -1'),
-    (['{run}', '--license=My own'], '--license must be an id of Hugging Face'),
+    (['{run}', '--license=My own'], '--license must be a Hugging Face license ID'),
     (['{run}', '--output={run}/config.json'], '{run}/config.json is a file'),
   ],
 )

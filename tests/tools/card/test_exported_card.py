@@ -66,6 +66,7 @@ def test_a_card_for_the_hub_shows_the_classes_of_transformers(export, scored, ha
     (scored / 'README.md').write_text(model_card.card_text(facts), 'utf-8')
   metadata, text = export([2], 'huggingface')
   assert metadata['library_name'] == 'transformers'
+  assert not {'jax', 'flax'} & {*metadata['tags']}
   assert 'AutoModelForSeq2SeqLM' in text and 'import transformer\n' not in text
   metadata, text = export([2], 'ctranslate2')
   assert 'library_name' not in metadata

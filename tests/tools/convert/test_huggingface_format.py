@@ -139,7 +139,10 @@ def test_other_models_are_rejected_by_name(base, setting, value):
     check_model(ModelConfig(**{'norm_position': norm, setting: value}))
 
 
-@pytest.mark.parametrize('name', ['text', 'tatoeba', 'multi30k', 'quickstart', 'wmt14'])
+@pytest.mark.parametrize(
+  'name',
+  ['text', 'tatoeba', 'multi30k', 'multi30k_tiny', 'quickstart', 'wmt14', 'table3'],
+)
 def test_models_of_configs_for_translation_can_be_exported(name):
   config = importlib.import_module(f'configs.{name}').get_config()
   check_model(Config.from_dict(config.to_dict()).model)

@@ -16,9 +16,8 @@ _EXPORTED = (
   'quantization.'
 )
 # Parts of a card that depend on the exported model.
-_ENTRIES = re.compile(
-  r'^(?:library_name|metrics|model-index):.*\n(?:(?: |- ).*\n)*', re.MULTILINE
-)
+_ENTRIES = re.compile(r'^(?:metrics|model-index):.*\n(?:(?: |- ).*\n)*', re.MULTILINE)
+_LIBRARY = re.compile(r'^(?:library_name:.*|- (?:jax|flax))\n', re.MULTILINE)
 # The hub's id of a dataset follows its name.
 _DATASETS = re.compile(r'( +name: .+\n +type: )(.+\n)')
 _SECTIONS = ('Scores', 'How the scores were computed')
@@ -37,13 +36,14 @@ def copy_card(
     format: the name of the format, such as `huggingface`.
     export: a description of the exported model.
   """
+  if (workdir / REPORT).exists():
+    shutil.copyfile(workdir / REPORT, folder / REPORT)
   facts = read_facts(workdir)._replace(steps=steps, export=format)
   card = card_text(facts)
   if (workdir / CARD).exists():
-    old = (workdir / CARD).read_bytes().decode('utf-8', 'surrogateescape')
-    card = _adapted(old, card).replace(USE, use(facts))
-    if (workdir / REPORT).exists():
-      shutil.copyfile(workdir / REPORT, folder / REPORT)
+    old = (workdir / CARD).read_bytes().replace(b'\r\n', b'\n')
+    card = _adapted(old.decode('utf-8', 'surrogateescape'), card)
+    card = card.replace(USE, use(facts))
   section = f'## About this export\n\n{export[0].upper()}{export[1:]}. {_EXPORTED}\n'
   content = f'{card.rstrip()}\n\n{section}'
   files.write(folder / CARD, content.encode('utf-8', 'surrogateescape'))
@@ -54,7 +54,12 @@ def _adapted(card: str, new: str) -> str:
   metadata, line, body = card.partition('\n---\n')
   if line and card.startswith('---\n'):
     kept = _ENTRIES.sub('', f'{metadata}\n')
-    added = ''.join(_ENTRIES.findall(new.partition('\n---\n')[0] + '\n'))
+    new_metadata = new.partition('\n---\n')[0] + '\n'
+    added = ''.join(_ENTRIES.findall(new_metadata))
+    library = 'library_name: transformers\n'
+    if library in new_metadata:  # Then the model is no JAX model.
+      kept = _LIBRARY.sub('', kept)
+      added += library
     for name, hub_id in _DATASETS.findall(metadata):
       added = added.replace(f'{name}{UNKNOWN_DATASET}\n', name + hub_id)
     card = f'{kept}{added}---\n{body}'

@@ -70,7 +70,7 @@ def plot_runs(workdirs: Sequence[Path], output: Path):
   import matplotlib  # Imported here, since it takes most of a second.
   from matplotlib.figure import Figure
 
-  from transformer.training.objective import REQUIRED_SUMS, RESERVED_METRICS  # As long.
+  from transformer.training.objective import REQUIRED_SUMS, RESERVED_METRICS
 
   runs = [(one_line(str(workdir)), read_points(workdir)) for workdir in workdirs]
   known = '|'.join((*REQUIRED_SUMS, *RESERVED_METRICS))
