@@ -23,7 +23,7 @@ from transformer.experiment.trackers import Sample
 from transformer.experiment.validation import Evaluation
 from transformer.training.config import TrainConfig
 from transformer.training.objective import Objective
-from transformer.training.step import Skips, TrainState
+from transformer.training.step import Skips
 
 HOSTILE = Sample('a | b \\ *c* `d` [e](f)', '<b>& # _g_ ~h~', '$x$ ![i](j) 1. - — ü')
 
@@ -31,13 +31,12 @@ HOSTILE = Sample('a | b \\ *c* `d` [e](f)', '<b>& # _g_ ~h~', '$x$ ![i](j) 1. - 
 @contextlib.contextmanager
 def logging_to(workdir, step=0, steps=99, **settings):
   """Yields a `RunLogger` of a model without parameters."""
-  state = TrainState(jax.numpy.int32(0), {}, {})
   config = TrainConfig(**{'log_every': 1, 'steps': steps, **settings})
   setup = types.SimpleNamespace(
     config=types.SimpleNamespace(train=config),
     model=None,
     objective=Objective(None),
-    abstract_state=state,
+    num_parameters=0,
     schedule=lambda updates: updates + 0.5,
     mesh=types.SimpleNamespace(size=1),
   )

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
-import optax
 from jax.sharding import Mesh
 
 from transformer import files, plugins
@@ -149,7 +148,7 @@ def record_start(run: RunState, prepared: PreparedRun):
   record.write_record(
     run.workdir,
     reproducible,
-    parameters=optax.tree.size(setup.abstract_state.params),
+    parameters=setup.num_parameters,
     counts=prepared.data.counts,
     flops_per_step=_flops(setup, prepared.data.batches.shape),
     **prepared.facts,

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import optax
 from absl import logging
 from tqdm import tqdm
 
@@ -57,8 +56,11 @@ class RunLogger:
     self._workdir = workdir
     self._config = config
     self._schedule = setup.schedule
-    speed = utilization_per_token_rate(setup.model, setup.mesh.size, setup.objective)
-    self.meter = Meter(history.get('meter', {}), rows * length, speed)
+    self.meter = Meter(
+      history.get('meter', {}),
+      rows * length,
+      utilization_per_token_rate(setup.model, setup.mesh.size, setup.objective),
+    )
     self._first = processes.is_first()
     processes.broadcast_from_first(
       lambda: self._open(setup.config, step, history.get('log', {}))
@@ -66,10 +68,10 @@ class RunLogger:
     self._shown: dict[str, str] = {}
     self._began = (step, time.monotonic())
     self._pending: tuple[int, Batch, Any] | None = None
-    parameters = optax.tree.size(setup.abstract_state.params)
     log_info(
       f'step {step} of {config.steps}: {setup.mesh.size} {jax.devices()[0].device_kind} '
-      f'device(s), {parameters:,} parameters, {rows} rows of {length} target positions per batch'
+      f'device(s), {setup.num_parameters:,} parameters, {rows} rows of {length} target positions '
+      'per batch'
     )
 
   def _open(self, config: Config, step: int, position: Mapping):

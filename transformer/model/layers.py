@@ -65,12 +65,12 @@ class FeedForward(nn.Module):
       return linear(x.astype(config.dtype), kernel.astype(config.dtype))
 
     def dense(x, dim, name):
-      # Without a dtype, the bias is added in float32, as `linear` advises.
-      return nn.Dense(
+      return nn.Dense(  # Without promotion, the bias is added in float32.
         dim,
         use_bias=not gated,
         kernel_init=matrix_init,
         dot_general=product,
+        promote_dtype=lambda *arrays, dtype: arrays,
         name=name,
       )(x).astype(config.dtype)
 

@@ -181,14 +181,14 @@ class Transformer(nn.Module):
     is_token_BS = StateArray(segments_BS > 0, source_axis=-1)
     source = EncodedSource(is_token_BS, tuple(cache.source_state() for cache in caches))
     lineage_BWT = jnp.zeros((len(tokens_BS), beams, 0), jnp.int32)
-    config = self.config
-    no_input_BTD = jnp.zeros((len(tokens_BS), 0, config.model_dim), config.dtype)
-    empty = [layer.self_attention.cache(no_input_BTD) for layer in self.decoder]
-    state = DecoderState(
-      StateArray(lineage_BWT, time_axis=-1, per_hypothesis=True),
-      tuple(cache.target_state(beams) for cache in empty),
+    empty_BTD = jnp.zeros((len(tokens_BS), 0, self.config.model_dim), self.config.dtype)
+    caches = tuple(
+      layer.self_attention.cache(empty_BTD).target_state(beams)
+      for layer in self.decoder
     )
-    return state, source
+    return DecoderState(
+      StateArray(lineage_BWT, time_axis=-1, per_hypothesis=True), caches
+    ), source
 
   def source_caches(self, tokens_BS, segments_BS, positions_BS) -> list[KVCache]:
     """Returns the source keys and values of each decoder layer; a subclass may override it."""

@@ -53,8 +53,8 @@ def fused_attention(
   if project is None:
     out = jnp.where(has_keys_BTH1, out, zeros)
   elif bias is None:
-    projected_zeros = project(zeros)  # The last call is the one that Flax captures.
-    out = jnp.where(has_keys_BTH1[..., 0], project(out), projected_zeros)
+    # Flax's captured outputs end with the last call of a module, which is for `out`.
+    out = jnp.where(~has_keys_BTH1[..., 0], project(zeros), project(out))
   else:  # A bias of -inf may leave only some heads of a query without keys.
     out = project(jnp.where(has_keys_BTH1, out, zeros))
   return out.reshape(*leading, *out.shape[1:])

@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from absl import logging
 
 from transformer import files
@@ -168,7 +167,7 @@ def save_run(
     workdir,
     config.train.reproducible,
     data=vocabularies.fingerprints(vocabulary),
-    parameters=optax.tree.size(params),
+    parameters=sum(leaf.size for leaf in jax.tree.leaves(params)),
     **{run_directory.WEIGHTS_ONLY: checkpoint_steps},
   )
 

@@ -43,6 +43,11 @@ class TrainingSetup(NamedTuple):
   optimizer: optax.GradientTransformation
   abstract_state: TrainState
 
+  @property
+  def num_parameters(self) -> int:
+    """The number of parameters of the model."""
+    return sum(leaf.size for leaf in jax.tree.leaves(self.abstract_state.params))
+
   def shard_batch(self, batch: Batch) -> Batch:
     """Returns the batch as global arrays, sharded over all processes; unchanged with only one."""
     return processes.to_global(batch, batch_sharding(self.mesh))

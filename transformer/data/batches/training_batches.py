@@ -115,7 +115,7 @@ class TrainingBatches(BatchesByStep):
     """Returns the packed rows of a step, and the number of earlier uses of each pair's corpus."""
     epoch, index = divmod(step, self.batches_in_epoch)
     empty = np.zeros(0, np.int64)
-    collected = [(empty, empty, empty)]
+    collected = [(empty,) * 3]
     first_row = first_pair = 0
     for cycle in self._cycles:
       start = math.floor(epoch * cycle.rows_in_epoch)

@@ -5,7 +5,6 @@ import math
 import types
 
 import jax
-import optax
 
 from transformer.config import Config
 from transformer.errors import UserError
@@ -125,7 +124,7 @@ def _with_model(job: Job, setup: TrainingSetup) -> Job:
   state = jax.tree.leaves(setup.abstract_state)
   return dataclasses.replace(
     job,
-    parameters=optax.tree.size(setup.abstract_state.params),
+    parameters=setup.num_parameters,
     state_bytes=sum(leaf.size * leaf.dtype.itemsize for leaf in state),
     flops=flops,
   )
