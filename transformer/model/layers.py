@@ -70,7 +70,7 @@ class FeedForward(nn.Module):
         use_bias=not gated,
         kernel_init=matrix_init,
         dot_general=product,
-        promote_dtype=lambda *arrays, dtype: list(arrays),
+        promote_dtype=lambda *arrays, **_: list(arrays),
         name=name,
       )(x).astype(config.dtype)
 
