@@ -25,6 +25,11 @@ class SavedSweep:
   num_trials: int
   study: Study | None = None
 
+  @property
+  def direction(self) -> str:
+    """`maximize` or `minimize`."""
+    return OBJECTIVES[self.objective]
+
   def started_trials(self) -> list[FrozenTrial]:
     """Returns the started trials in order, each as its last record.
 
@@ -43,7 +48,7 @@ class SavedSweep:
     return sorted(
       complete,
       key=lambda trial: trial.value,
-      reverse=OBJECTIVES[self.objective] == 'maximize',
+      reverse=self.direction == 'maximize',
     )
 
   def best(self) -> FrozenTrial | None:

@@ -76,11 +76,6 @@ class Space(NamedTuple):
   pruner: Callable[[], optuna.pruners.BasePruner]
   sampler: Callable[[int], optuna.samplers.BaseSampler]
 
-  @property
-  def direction(self) -> str:
-    """`maximize` or `minimize`."""
-    return OBJECTIVES[self.objective]
-
 
 def load(filename: str) -> Space:
   """Runs the file of a search space; raises `UserError` if its definitions are invalid."""

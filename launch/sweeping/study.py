@@ -164,7 +164,7 @@ class Sweep(SavedSweep):
       optuna.create_study(
         storage=opened,
         study_name=self._name,
-        direction=self.space.direction,
+        direction=self.direction,
         load_if_exists=True,
       )
     self.study = Study(self._name, opened, self._sampler(0), self.space.pruner())
