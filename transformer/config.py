@@ -29,16 +29,12 @@ from transformer.training.config import (
   TrainConfig,
 )
 
-# Languages that are written without spaces between words, by all codes in use (`cn` and `jp` are
-# country codes), and sacreBLEU's tokenizer for each.
+# sacreBLEU's tokenizers for languages that are written without spaces between words, by all codes
+# in use; `cn` and `jp` are country codes.
 BLEU_TOKENIZERS = {
-  code: tokenizer
-  for codes, tokenizer in (
-    ('zh zho chi cmn yue wuu hak nan gan hsn lzh cn chs cht zhs zht', 'zh'),
-    ('ja jpn jp', 'ja-mecab'),
-    ('th tha lo lao km khm my mya bur bo bod tib dz dzo', 'char'),
-  )
-  for code in codes.split()
+  'zh': 'zh zho chi cmn yue wuu hak nan gan hsn lzh cn chs cht zhs zht',
+  'ja-mecab': 'ja jpn jp',
+  'char': 'th tha lo lao km khm my mya bur bo bod tib dz dzo',
 }
 # The settings that may name plugins, the kind of each plugin, and the built-in values. A setting
 # without built-in values names several plugins.
@@ -141,13 +137,14 @@ class Config:
   def bleu_warnings(self) -> list[str]:
     """Returns [warning] if BLEU's tokenizer needs spaces that the target language lacks, or []."""
     language = re.split('[-_]', self.data.target_language.lower())[0]
-    tokenizer = BLEU_TOKENIZERS.get(language)
-    if not tokenizer or self.decode.bleu_tokenize not in ('13a', 'intl'):
+    if self.decode.bleu_tokenize not in ('13a', 'intl'):
       return []
     return [
       f'decode.bleu_tokenize={self.decode.bleu_tokenize} counts a line without spaces as one '
       f'word, so BLEU is unreliable for {self.data.target_language}; set '
       f'decode.bleu_tokenize={tokenizer} (--bleu_tokenize of eval.py)'
+      for tokenizer, codes in BLEU_TOKENIZERS.items()
+      if language in codes.split()
     ]
 
   @property
