@@ -85,8 +85,9 @@ class Validation(NamedTuple):
     # Custom metrics may differ across hosts, but all processes must agree: use process 0's.
     values = processes.broadcast_from_first(lambda: values)
     first = self.sets[0]
-    texts = (first.sources, first.references, translations[first.key])
-    samples = [Sample(*lines) for lines in zip(*texts, strict=True)]
+    samples = list(
+      map(Sample, first.sources, first.references, translations[first.key])
+    )
     return Evaluation(values, translations, samples[:: -(-len(samples) // _SAMPLES)])
 
   def _scores(self, split: ValidationSet, translations: list[str]) -> dict[str, float]:
