@@ -84,7 +84,7 @@ class Result(NamedTuple):
   @property
   def sentences_path(self) -> Path:
     """The file of the sentences, with one JSON object per line."""
-    return self.path.with_name(f'{self.path.stem}.sentences.jsonl')
+    return self.path.with_suffix('.sentences.jsonl')
 
   def check_overwrite(self):
     """Raises `UserError` if the file is the result of a different run or text."""
