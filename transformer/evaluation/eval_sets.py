@@ -71,5 +71,5 @@ def split_files(data: DataConfig, split: str) -> list[Path]:
 def read_split(data: DataConfig, split: str) -> EvalSet:
   """Returns a split of the data; `split` is the data's name for it."""
   corpus = open_corpus(data, split, dir_flag='--data_dir')
-  sources, references = (list(side) for side in zip(*corpus[:], strict=True))
+  sources, references = map(list, zip(*corpus[:], strict=True))
   return EvalSet(split.replace('/', '_'), sources, [references], corpus.gold)

@@ -156,7 +156,7 @@ class CheckpointWriter(Checkpoints):
   def check_for_errors(self):
     """Raises `UserError` if a completed write has failed; does not wait for a pending write."""
     if self._writing and self._writing.done():
-      self._writing.result()
+      self.wait()
 
   def close(self):
     """Waits like `wait`, then releases the directory."""

@@ -167,10 +167,10 @@ def validation_batches(pairs: EncodedPairs, shape: BatchShape) -> list[Batch]:
   """Packs a validation set deterministically, each pair once; pads the last batch."""
   packing = pack_corpora([pairs], shape)
   rows = np.arange(packing.num_rows)
-  batches = []
-  for places in np.split(rows, range(shape.rows, len(rows), shape.rows)):
-    batches.append(assemble_batch([pairs], packing.shuffled_rows(places, 0), shape))
-  return batches
+  return [
+    assemble_batch([pairs], packing.shuffled_rows(places, 0), shape)
+    for places in np.split(rows, range(shape.rows, len(rows), shape.rows))
+  ]
 
 
 def assemble_batch(
