@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -104,7 +103,7 @@ class TrainedRun(Run):
     params = [member.params for member in self.members]
     results = translator(params, lines, decoding, offset=offset, constraint=constraint)
     scores = (result.score for result in results)
-    check_finite_scores(self.members, scores, itertools.count(offset + 1))
+    check_finite_scores(self.members, scores, offset + 1)
     if truncated := sum(result.truncated for result in results):
       logging.warning(
         '%d of %d sources were truncated to data.max_length', truncated, len(results)

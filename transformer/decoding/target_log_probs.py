@@ -1,7 +1,6 @@
 """Log-probabilities of given translations under models."""
 
 import functools
-import itertools
 from collections.abc import Sequence
 
 import jax
@@ -51,7 +50,7 @@ def token_log_probs(
   if num_too_long:
     logging.warning('%d of %d pairs are too long to score', num_too_long, len(pieces))
   totals = (sum(log_prob for _, log_prob in line) for line in pieces)
-  check_finite_scores(members, totals, itertools.count(1))
+  check_finite_scores(members, totals)
   return pieces
 
 

@@ -118,13 +118,13 @@ def divergence_error(runs: Sequence[Run], fact: str) -> UserError:
 
 
 def check_finite_scores(
-  runs: Sequence[Run], scores: Iterable[float], line_numbers: Iterable[int]
+  runs: Sequence[Run], scores: Iterable[float], first_line: int = 1
 ):
   """Raises `UserError` if a log-probability is not finite, since the runs have diverged.
 
-  `line_numbers` are the line numbers of the scores.
+  `first_line` is the line number of the first score.
   """
-  for line_number, score in zip(line_numbers, scores, strict=False):
+  for line_number, score in enumerate(scores, first_line):
     if not math.isfinite(score):
       raise divergence_error(
         runs, f'the log-probabilities for line {line_number} are not finite'

@@ -31,7 +31,7 @@ def align(
   links = []
   for line_number, (source, target) in enumerate(zip(sources, targets, strict=True), 1):
     weights_TS = _mean_attention(run, source, target, layer)
-    check_finite_scores([run], [weights_TS.sum()], [line_number])
+    check_finite_scores([run], [weights_TS.sum()], line_number)
     in_source_SI = _words_of(run.vocabulary.source, source, max_source)
     in_target_TJ = _words_of(run.vocabulary.target, target, max_target)
     links.append(link_words(weights_TS, in_target_TJ, in_source_SI))

@@ -55,7 +55,7 @@ def main(_):
     translations = run.translate(sentences, **options)
   maps = list(map(run.attention, sentences, translations))
   sums = [float(weights.cross.sum()) for weights in maps]
-  check_finite_scores([run], sums, range(1, len(maps) + 1))
+  check_finite_scores([run], sums)
   steps = ', '.join(map(str, run.checkpoint_steps))
   page = attention_page(maps, f'{run.workdir.resolve().name}, step {steps}')
   if _OUTPUT.value == '-':
