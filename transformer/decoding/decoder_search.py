@@ -102,7 +102,13 @@ class DecoderSearch:
       )
     parts = step, cache, limits_B, options
     if custom:
-      return custom_search(decoding.search, *parts, beams, decoding.nbest)
+      search = plugins.build(decoding.search, 'search', *parts, beams, decoding.nbest)
+      if not isinstance(search, Search):
+        raise UserError(
+          f'the search {plugins.name_of(decoding.search)} must return a Search of '
+          f'transformer.ops.search; got {short_repr(search)}'
+        )
+      return search
     if beams == 1 and policy is None:
       return greedy_search(*parts)
     return beam_search(*parts, beam_size=beams, nbest=decoding.nbest, policy=policy)
@@ -141,20 +147,6 @@ class DecoderSearch:
         model_params = model.search_params(model_params)
       applies.append(functools.partial(model.apply, {'params': model_params}))
     return applies
-
-
-def custom_search(setting: plugins.Setting, *arguments: Any) -> Search:
-  """Returns the search of a custom `decode.search`.
-
-  `arguments`: the first four arguments of `beam_search`, the beam size and `nbest`.
-  """
-  search = plugins.build(setting, 'search', *arguments)
-  if not isinstance(search, Search):
-    raise UserError(
-      f'the search {plugins.name_of(setting)} must return a Search of '
-      f'transformer.ops.search; got {short_repr(search)}'
-    )
-  return search
 
 
 def random_keys(decoding: DecodeOptions, indices: Sequence[int]) -> Any:
