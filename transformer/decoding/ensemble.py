@@ -27,26 +27,21 @@ def load_ensemble(
   check_range('average', average, min=1)
   run = load_run(workdir, checkpoint, average, batch_size)
   members = [run]
+  _, max_length = max_lengths(run.config)
   for folder in [ensemble] if isinstance(ensemble, str | os.PathLike) else ensemble:
     member_checkpoint = 'latest' if checkpoint == 'latest' else 'best'
     member = load_run(folder, member_checkpoint, average, run.config.decode.batch_size)
-    _check_member(run, member, folder)
+    if fingerprints(member.vocabulary) != fingerprints(run.vocabulary):
+      raise UserError(
+        f'the runs of an ensemble must share a vocabulary, and {folder} has a different one; train '
+        'it on the same dataset with the same config.data, or remove it'
+      )
+    model = member.config.model
+    if model.positions == 'learned' and model.max_positions < max_length:
+      raise UserError(
+        f'the runs of an ensemble must have positions for {max_length} tokens, as data.max_length '
+        f'and decode.max_extra_length of the first run require; {folder} learned '
+        f'{model.max_positions}; remove it, or pass it as the first run'
+      )
     members.append(member)
   return members
-
-
-def _check_member(run: Run, member: Run, folder: str | os.PathLike):
-  """Raises `UserError` if a run is incompatible with the first run of an ensemble."""
-  if fingerprints(member.vocabulary) != fingerprints(run.vocabulary):
-    raise UserError(
-      f'the runs of an ensemble must share a vocabulary, and {folder} has a different one; train '
-      'it on the same dataset with the same config.data, or remove it'
-    )
-  _, max_length = max_lengths(run.config)
-  model = member.config.model
-  if model.positions == 'learned' and model.max_positions < max_length:
-    raise UserError(
-      f'the runs of an ensemble must have positions for {max_length} tokens, as data.max_length '
-      f'and decode.max_extra_length of the first run require; {folder} learned '
-      f'{model.max_positions}; remove it, or pass it as the first run'
-    )
