@@ -1,4 +1,7 @@
-"""Parses the settings of a command line, as in `--config.GROUP.KEY=VALUE`."""
+"""Parses the settings of a command line, as in `--config.GROUP.KEY=VALUE`.
+
+Imports ml_collections only for a config, which not every command has.
+"""
 
 import ast
 import contextlib
@@ -8,7 +11,6 @@ import warnings
 from typing import Any
 
 from absl import flags
-from ml_collections import ConfigDict, config_flags
 
 from transformer import plugins
 from transformer.errors import UserError, short_repr
@@ -17,10 +19,12 @@ from transformer.system import installation
 
 def register():
   """Registers parsers for config flags: comma-separated lists, integers like 1e3, and None."""
+  from ml_collections import config_flags
+
   register_parser = config_flags.register_flag_parser_for_type
   register_parser(int, _WholeNumber())
   register_parser(tuple, _Several())
-  register_parser(object, _OneOrSeveral())
+  register_parser(object, OneOrSeveral())
 
 
 def _value(argument: Any) -> Any:
@@ -37,7 +41,9 @@ def _value(argument: Any) -> Any:
 class ConfigFile(flags.ArgumentParser):
   """Parses PATH or PATH:ARGUMENT; returns the config that the file's `get_config` returns."""
 
-  def parse(self, argument: str) -> ConfigDict:
+  def parse(self, argument: str) -> Any:
+    from ml_collections import ConfigDict
+
     path, *arguments = argument.split(':', 1)
     if not os.path.isfile(path):
       raise UserError(
@@ -67,7 +73,7 @@ class _WholeNumber(flags.IntegerParser):
     return value
 
 
-class _OneOrSeveral(flags.ArgumentParser):
+class OneOrSeveral(flags.ArgumentParser):
   """Parses text, comma-separated texts, or a Python literal."""
 
   def parse(self, argument: Any) -> Any:
@@ -82,7 +88,7 @@ class _OneOrSeveral(flags.ArgumentParser):
     return tuple(texts) if len(texts) > 1 else value
 
 
-class _Several(_OneOrSeveral):
+class _Several(OneOrSeveral):
   """Parses the same values into a tuple; an empty value and None become ().
 
   It is not a `TupleParser`, whose repeated flags accumulate: for each key, the last flag wins.

@@ -3,30 +3,15 @@
 `cli.request` validates their values, and `decoding.config` the ranges of search settings.
 """
 
-import ast
 import functools
-from typing import Any
 
 from absl import flags
 
+from transformer.cli import flag_parsers
 from transformer.config_fields import check_range
 
 # absl then attributes the flags to the module that calls `define`, so its --help lists them.
 flags.disclaim_key_flags()
-
-
-class _PluginParser(flags.ArgumentParser):
-  """Parses MODULE:NAME, or a Python tuple of MODULE:NAME and its settings."""
-
-  def parse(self, argument: Any) -> Any:
-    if not isinstance(argument, str) or not argument.startswith('('):
-      return argument
-    try:
-      return ast.literal_eval(argument)
-    except (SyntaxError, ValueError) as error:
-      raise ValueError(
-        'text in a tuple needs quotes, as in "(\'MODULE:NAME\', 0.5)"'
-      ) from error
 
 
 _STRING = flags.DEFINE_string
@@ -35,7 +20,7 @@ _LIST = flags.DEFINE_list
 _INTEGER = flags.DEFINE_integer
 _FLOAT = flags.DEFINE_float
 _BOOL = flags.DEFINE_bool
-_PLUGIN = functools.partial(flags.DEFINE, _PluginParser())
+_PLUGIN = functools.partial(flags.DEFINE, flag_parsers.OneOrSeveral())
 # The flags of a request by name: the function that defines each flag, and its help text.
 _FLAGS = {
   'workdir': (_STRING, 'The directory of the run.'),
@@ -134,8 +119,6 @@ def explicit_values(*holders: flags.FlagHolder) -> dict:
 def define_config() -> flags.FlagHolder:
   """Defines `--config`, and a flag for each key of the config that `--config` names."""
   from ml_collections import config_flags  # Not every command has a config.
-
-  from transformer.cli import flag_parsers
 
   flag_parsers.register()
   holder = config_flags.DEFINE_config_file(
