@@ -58,7 +58,7 @@ class CheckpointWriter(Checkpoints):
     """
     intact = super().latest_intact()
     for step in [step for step in self.steps if step > (intact or 0)]:
-      folder = self._directory / str(step)
+      folder = self._folder(step)
       new_path = files.unused_name(folder.with_name(f'{step}.damaged'))
       os.rename(folder, new_path)
       self.steps.remove(step)
@@ -100,7 +100,7 @@ class CheckpointWriter(Checkpoints):
       if processes.is_first():
         sealing.seal(unsealed, step)
         self._remove({step} & set(self.steps))
-        os.rename(unsealed, self._directory / str(step))
+        os.rename(unsealed, self._folder(step))
         files.fsync_folder(self._directory)
         self.steps.append(step)
         self._remove_superfluous(history)
@@ -113,7 +113,7 @@ class CheckpointWriter(Checkpoints):
     """
     targets = _parts(like)
     # Checkpoints saved without train.max_consecutive_nonfinite have no counters of skipped steps.
-    if not (self._directory / str(step) / _SKIPS).is_dir():
+    if not (self._folder(step) / _SKIPS).is_dir():
       targets.pop(_SKIPS, None)
     args = ocp.args.Composite(
       **{name: ocp.args.StandardRestore(part) for name, part in targets.items()}
@@ -145,7 +145,7 @@ class CheckpointWriter(Checkpoints):
     removed = self._directory / REMOVED
     removed.mkdir(exist_ok=True)
     for step in steps:
-      os.rename(self._directory / str(step), removed / str(step))
+      os.rename(self._folder(step), removed / str(step))
       self.steps.remove(step)
 
   def wait(self):

@@ -44,9 +44,12 @@ class Checkpoints:
       int(path.name) for path in self._directory.glob('*') if path.name.isdecimal()
     )
 
+  def _folder(self, step: int) -> Path:
+    return self._directory / str(step)
+
   def is_eval_pending(self, step: int) -> bool:
     """Returns whether training was stopped at this step, perhaps before its evaluation."""
-    return (self._directory / str(step) / EVAL_PENDING).is_dir()
+    return (self._folder(step) / EVAL_PENDING).is_dir()
 
   def latest_intact(self) -> int | None:
     """Returns the step of the latest intact checkpoint; None if there are no checkpoints.
@@ -54,7 +57,7 @@ class Checkpoints:
     Logs a warning for each corrupt checkpoint. Raises `UserError` if all are corrupt.
     """
     for step in reversed(self.steps):
-      folder = self._directory / str(step)
+      folder = self._folder(step)
       damage = sealing.find_damage(folder, step)
       if damage is None:
         self._verified.add(step)
@@ -116,7 +119,7 @@ class Checkpoints:
 
   def _read(self, step: int, function: Callable[[Path], Any]) -> Any:
     """Verifies a checkpoint, and returns the result of `function(folder)`."""
-    folder = self._directory / str(step)
+    folder = self._folder(step)
     try:
       self._verify(step)
       return function(folder)
@@ -137,7 +140,7 @@ class Checkpoints:
 
   def _verify(self, step: int):
     """Raises `UserError` if a checkpoint does not match its digests; verifies it only once."""
-    folder = self._directory / str(step)
+    folder = self._folder(step)
     if step in self._verified:
       return
     if damage := sealing.find_damage(folder, step):
