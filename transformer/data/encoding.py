@@ -41,7 +41,7 @@ class Sentences:
     """Concatenates lists of ids."""
     sentences = list(sentences)
     tokens = np.fromiter(itertools.chain.from_iterable(sentences), dtype)
-    return cls.from_lengths(tokens, np.array([len(ids) for ids in sentences], np.int32))
+    return cls.from_lengths(tokens, np.fromiter(map(len, sentences), np.int32))
 
   @classmethod
   def from_lists_with_eos(cls, sentences: Iterable, dtype=np.int32) -> 'Sentences':
@@ -105,8 +105,7 @@ def encode_lines(
 
 def encode_in_memory(corpus: Corpus, vocabulary: RunVocabulary) -> list[Sentences]:
   """Returns both sides of a whole corpus, encoded as by `encode`."""
-  chunks = zip(*encode(corpus, vocabulary), strict=True)
-  return [Sentences.concatenate(side) for side in chunks]
+  return list(map(Sentences.concatenate, zip(*encode(corpus, vocabulary), strict=True)))
 
 
 def token_dtype(vocabulary: RunVocabulary) -> np.dtype:
