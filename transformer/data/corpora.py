@@ -49,10 +49,8 @@ class Corpora(NamedTuple):
     if total <= max_pairs:
       length = _CHUNK
       firsts = range(0, total, _CHUNK)
-    for first in firsts:
-      # Indices into the concatenated corpora.
-      start = first
-      stop = first + length
+    for start in firsts:  # Indices into the concatenated corpora.
+      stop = start + length
       for corpus in self.train.values():
         pairs = corpus[max(start, 0) : max(stop, 0)]
         yield from itertools.chain.from_iterable(pairs)
