@@ -141,8 +141,6 @@ def broadcast_from_first(make: Callable[[], Any]) -> Any:
 
 def check_same(content: bytes, name: str):
   """Raises `UserError` in all processes if their `content`, described by `name`, differs."""
-  if jax.process_count() == 1:
-    return
   digests = multihost_utils.process_allgather(
     np.frombuffer(hashlib.sha256(content).digest(), np.uint8)
   )
@@ -162,8 +160,6 @@ def exit_with_error(error: Exception):
 
 def minimum(value: int | None) -> int | None:
   """Returns the minimum over all processes; None if any process passes None."""
-  if jax.process_count() == 1:
-    return value
   smallest = multihost_utils.process_allgather(
     np.float64(-1 if value is None else value)
   ).min()
