@@ -53,14 +53,13 @@ def digests(kinds: Mapping[str, str]) -> dict[str, str]:
 
 def _module_of(spec: str, kind: str) -> str:
   """Returns MODULE of MODULE:NAME, and adds the working directory to `sys.path`."""
-  module, colon, name = spec.partition(':')
-  if not (module and colon and name):
+  if not all(spec.partition(':')):
     raise UserError(
       f'a {kind} must be given as MODULE:NAME, such as my_{kind}s:mine; got {short_repr(spec)}'
     )
   if os.getcwd() not in sys.path:
     sys.path.append(os.getcwd())
-  return module
+  return spec.partition(':')[0]
 
 
 def name_of(setting: Setting) -> str:
