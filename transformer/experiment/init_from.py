@@ -4,7 +4,6 @@ import dataclasses
 
 import jax
 
-from transformer.data.vocabulary.vocabularies import RunVocabulary, fingerprints
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.runs.loading import Run, load_run
@@ -41,16 +40,6 @@ def check_same_model(origin: ModelConfig, model: ModelConfig):
     raise UserError(
       'the model must equal the model of train.init_from, except for '
       f'{", ".join(_FREE_SETTINGS)}; {"; ".join(different)}'
-    )
-
-
-def check_same_vocabulary(origin: RunVocabulary, vocabulary: RunVocabulary):
-  """Raises `UserError` if the vocabulary of `train.init_from` differs from the new run's."""
-  if fingerprints(origin) != fingerprints(vocabulary):
-    raise UserError(
-      'the vocabulary comes from train.init_from; remove data.vocabulary and new '
-      'data.user_defined_symbols, or first transfer the weights to a different vocabulary, as '
-      'docs/vocabulary.md shows'
     )
 
 

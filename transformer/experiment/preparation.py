@@ -19,11 +19,11 @@ from transformer.data.corpora import (
 )
 from transformer.data.vocabulary import building, vocabularies
 from transformer.data.vocabulary.vocabularies import RunVocabulary
+from transformer.errors import UserError
 from transformer.evaluation.metrics import check_tokenizer
 from transformer.evaluation.scores import CustomMetric, load_metric
 from transformer.experiment.init_from import (
   check_same_model,
-  check_same_vocabulary,
   load_to_host,
   weights_provenance,
 )
@@ -86,8 +86,13 @@ def prepare_run(
     origin = load_to_host(train.init_from)
     check_same_model(origin.config.model, config.model)
   vocabulary = _vocabulary(config, run, corpora, origin)
-  if origin:
-    check_same_vocabulary(origin.vocabulary, vocabulary)
+  vocabulary_digests = vocabularies.fingerprints(vocabulary)
+  if origin and vocabularies.fingerprints(origin.vocabulary) != vocabulary_digests:
+    raise UserError(
+      'the vocabulary comes from train.init_from; remove data.vocabulary and new '
+      'data.user_defined_symbols, or first transfer the weights to a different vocabulary, as '
+      'docs/vocabulary.md shows'
+    )
   objective = make_objective(config, vocabulary)
   encoded = make_run_batches(
     config.data, corpora, vocabulary, train.tokens_per_batch, config.seed, write_cache
@@ -96,7 +101,7 @@ def prepare_run(
     config, build_model(config.model, vocabulary), mesh, objective
   )
   facts = {
-    'data': {**vocabularies.fingerprints(vocabulary), **corpora.fingerprints()},
+    'data': {**vocabulary_digests, **corpora.fingerprints()},
     'origin': origin and weights_provenance(origin),
     'frozen': list(objective.provenance),
     'plugins': plugins.digests(config.plugin_kinds),
