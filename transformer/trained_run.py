@@ -199,8 +199,9 @@ class TrainedRun(Run):
     smoothing = coerce(float | None, smoothing, 'smoothing')
     check_range('smoothing', smoothing, min=0, below=1)
     objective = self._objective if smoothing is None else cross_entropy(smoothing)
-    frozen = objective.frozen
-    sums = objective.loss(self.model, params, batch, dropout_key, frozen=frozen)
+    sums = objective.loss(
+      self.model, params, batch, dropout_key, frozen=objective.frozen
+    )
     return sums['loss'] / jnp.maximum(sums['weight'], 1.0)
 
   def embed(self, batch: Batch) -> Embeddings:
