@@ -1,6 +1,5 @@
 """Log-probabilities of given translations under models."""
 
-import functools
 from collections.abc import Sequence
 
 import jax
@@ -54,7 +53,7 @@ def token_log_probs(
   return pieces
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@jax.jit(static_argnums=0)
 def score_tokens(models: tuple, params, source_BS, target_BT) -> jax.Array:
   """Returns the log-probabilities of the targets' tokens, float32 [B, T], zero at padding.
 

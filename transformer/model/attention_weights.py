@@ -1,6 +1,5 @@
 """Attention weights of all layers and heads."""
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -41,7 +40,7 @@ class SentenceAttention(NamedTuple):
   cross: np.ndarray  # float32 [L, H, T, S]
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@jax.jit(static_argnums=0)
 def attention_weights(model: Model, params, *batch) -> AttentionWeights:
   """Runs teacher forcing on a batch, and returns all attention weights.
 

@@ -4,7 +4,6 @@ Submodules are found by their Flax names in `Transformer`: `source_embedding` an
 `target_embedding`, or only the latter if source and target share it; `encoder_0`, `decoder_0` etc.
 """
 
-import functools
 import itertools
 import re
 from collections import OrderedDict
@@ -41,7 +40,7 @@ class HiddenStates(NamedTuple):
   mask: Any  # boolean [line, T], True at tokens
 
 
-@functools.partial(jax.jit, static_argnums=0, static_argnames='layers')
+@jax.jit(static_argnums=0, static_argnames='layers')
 def layer_outputs(model: Model, params, *inputs, layers: bool) -> Any:
   """Returns the outputs of the encoder, or of the decoder by teacher forcing, [B, T, D].
 
@@ -93,7 +92,7 @@ def hidden_states(model: Model, params, *inputs, layers: bool) -> HiddenStates:
   return HiddenStates(jax.tree.map(trimmed, outputs), mask_BT[:, used_T])
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@jax.jit(static_argnums=0)
 def layer_logits(model: Model, params, x_BTD) -> Any:
   """Maps the output of a layer [..., D] to logits, float32 [..., N], after the final norm.
 
@@ -108,7 +107,7 @@ def layer_logits(model: Model, params, x_BTD) -> Any:
   return model.apply({'params': params}, x_BTD, method='layer_logits')
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@jax.jit(static_argnums=0)
 def embeddings(model: Model, params, *batch) -> Embeddings:
   """Returns the float32 embeddings of a batch; `batch` is the six model arguments.
 
