@@ -1,7 +1,6 @@
 """Writes and restores the checkpoints of a training run with Orbax."""
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -60,7 +59,7 @@ class CheckpointWriter(Checkpoints):
     for step in [step for step in self.steps if step > (intact or 0)]:
       folder = self._folder(step)
       new_path = files.unused_name(folder.with_name(f'{step}.damaged'))
-      os.rename(folder, new_path)
+      folder.rename(new_path)
       self.steps.remove(step)
       logging.warning(
         'moved %s to %s, which may be removed; the run resumes from step %d',
@@ -100,7 +99,7 @@ class CheckpointWriter(Checkpoints):
       if processes.is_first():
         sealing.seal(unsealed, step)
         self._remove({step} & set(self.steps))
-        os.rename(unsealed, self._folder(step))
+        unsealed.rename(self._folder(step))
         files.fsync_folder(self._directory)
         self.steps.append(step)
         self._remove_superfluous(history)
@@ -145,7 +144,7 @@ class CheckpointWriter(Checkpoints):
     removed = self._directory / REMOVED
     removed.mkdir(exist_ok=True)
     for step in steps:
-      os.rename(self._folder(step), removed / str(step))
+      self._folder(step).rename(removed / str(step))
       self.steps.remove(step)
 
   def wait(self):
