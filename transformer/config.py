@@ -66,12 +66,12 @@ class Config:
     seed: root of all random numbers: initial parameters, data order, dropout and sampling.
   """
 
-  data: DataConfig = dataclasses.field(default_factory=DataConfig)
-  model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
-  optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
-  train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
-  decode: DecodeConfig = dataclasses.field(default_factory=DecodeConfig)
-  mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
+  data: DataConfig = DataConfig()
+  model: ModelConfig = ModelConfig()
+  optimizer: OptimizerConfig = OptimizerConfig()
+  train: TrainConfig = TrainConfig()
+  decode: DecodeConfig = DecodeConfig()
+  mesh: MeshConfig = MeshConfig()
   seed: int = config_field(0, min=0, below=2**32)
 
   def __post_init__(self):
