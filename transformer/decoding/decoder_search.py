@@ -76,12 +76,11 @@ class DecoderSearch:
       decoding.sample or custom or beams == 1 or constraint_arrays is not None
     )
     step = self._step(params, inputs.sources, needs_log_probs)
-    cache = states
     policy = None
     if constraint_arrays is not None:
       shape = len(limits_B), beams
-      step, cache = apply_constraint(
-        self.constraint, constraint_arrays, tables, step, cache, shape
+      step, states = apply_constraint(
+        self.constraint, constraint_arrays, tables, step, states, shape
       )
       policy = self.constraint.policy(constraint_arrays, tables, beams)
     options = SearchOptions(max_length, BOS_ID, EOS_ID, decoding.alpha)
@@ -93,14 +92,14 @@ class DecoderSearch:
     if decoding.sample:
       return sample_search(
         step,
-        cache,
+        states,
         limits_B,
         jax.random.wrap_key_data(inputs.keys_B, impl='threefry2x32'),
         options,
         samples=beams,
         sampling=SamplingOptions(decoding.temperature, decoding.top_k, decoding.top_p),
       )
-    parts = step, cache, limits_B, options
+    parts = step, states, limits_B, options
     if custom:
       search = plugins.build(decoding.search, 'search', *parts, beams, decoding.nbest)
       if not isinstance(search, Search):
