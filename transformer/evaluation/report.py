@@ -119,7 +119,13 @@ def write_and_print(
           file=stream,
         )
       for row in rows[printed:]:
-        print(_line(**row), file=stream, flush=True)
+        ends = row.get('interval_95')
+        interval = '{:.2f} … {:.2f}'.format(*ends) if ends else ''
+        print(
+          f'  {row["name"]:9}  {row["score"]:6.2f}  {interval:15}  {row["signature"]}',
+          file=stream,
+          flush=True,
+        )
     except OSError as error:
       errors.append(error)
     printed = len(rows)
@@ -131,13 +137,6 @@ def write_and_print(
     **{row['name']: row['score'] for row in rows},
     f'{rows[0]["name"]}_interval_95': rows[0]['interval_95'],
   }
-
-
-def _line(
-  name: str, score: float, signature: str, interval_95: Sequence[float] | None = None
-) -> str:
-  interval = '{:.2f} … {:.2f}'.format(*interval_95) if interval_95 else ''
-  return f'  {name:9}  {score:6.2f}  {interval:15}  {signature}'
 
 
 def show_examples(
