@@ -12,12 +12,13 @@ from transformer.errors import UserError, short_repr
 from transformer.runs.metrics_file import read_metrics
 from transformer.runs.run_directory import (
   CHECKPOINTS,
+  CONFIG,
   METRICS,
   WEIGHTS_ONLY,
   check_path,
   has_begun,
   is_unused,
-  read_config_dict,
+  read_config,
   read_record,
 )
 from transformer.training.config import SCHEDULES, STANDARD_METRICS
@@ -52,8 +53,7 @@ _MAY_DIFFER = (
 def check_workdir(workdir: Path, config: Config):
   """Raises `UserError` if a directory holds a run that cannot resume, or unrelated files."""
   check_path(workdir)
-  config_dict = read_config_dict(workdir)
-  if config_dict is None:
+  if not (workdir / CONFIG).exists():
     if workdir.exists() and not is_unused(workdir):
       raise UserError(
         f'{workdir} is not empty and holds no run; choose a different --workdir'
@@ -65,16 +65,15 @@ def check_workdir(workdir: Path, config: Config):
       f'{workdir} has no optimizer state to resume from; start a new run with --workdir=NEW '
       f'--config.train.init_from={workdir}'
     )
-  check_checkpoints_exist(workdir, Config.from_dict(config_dict).train.checkpoint_every)
+  check_checkpoints_exist(workdir, read_config(workdir).train.checkpoint_every)
 
 
 def changed_settings(workdir: Path, config: Config) -> dict:
   """Returns the result of `check_same_settings` for a directory's run; {} without a run."""
-  config_dict = read_config_dict(workdir)
-  if config_dict is None:
+  if not (workdir / CONFIG).exists():
     return {}
-  old = Config.from_dict(config_dict)
-  return check_same_settings(workdir, flatten(old.to_dict()), flatten(config.to_dict()))
+  old = flatten(read_config(workdir).to_dict())
+  return check_same_settings(workdir, old, flatten(config.to_dict()))
 
 
 def check_same_settings(workdir: Path, old: Mapping, new: Mapping) -> dict:
