@@ -33,32 +33,26 @@ def run(command: Sequence[str]) -> int:
   return status
 
 
-def start(command: Sequence[str], **options) -> subprocess.Popen:
-  """Starts a command, given the path of its program, with options of `Popen`.
-
-  The process gets its own session, so that a terminal's Ctrl-C reaches it only once. On Linux, it
-  receives SIGTERM when this process exits.
-  """
-  return subprocess.Popen(
-    [sys.executable, '-c', _LEASH, str(os.getpid()), *command],
-    start_new_session=True,
-    **options,
-  )
-
-
 def start_child(
   children: list[subprocess.Popen],
   signals: Sequence[str],
   command: Sequence[str],
   **options,
 ):
-  """Starts a command as `start` does; terminates it if a signal was already received.
+  """Starts a command, given the path of its program, with options of `Popen`.
 
-  Both lists are from `forward_signals`. The process is appended to `children`.
+  Both lists are from `forward_signals`. The process is appended to `children`, and terminated if a
+  signal was already received. It gets its own session, so that a terminal's Ctrl-C reaches it only
+  once. On Linux, it receives SIGTERM when this process exits.
   """
-  children.append(start(command, **options))
+  process = subprocess.Popen(
+    [sys.executable, '-c', _LEASH, str(os.getpid()), *command],
+    start_new_session=True,
+    **options,
+  )
+  children.append(process)
   if signals:
-    children[-1].terminate()
+    process.terminate()
 
 
 @contextlib.contextmanager

@@ -36,16 +36,16 @@ from ml_collections import config_flags
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from launch import child_process, table3_page, tables
-from launch.config_file import command_line_overrides
+from launch.config_file import command_line_overrides, plain_settings
 from launch.table3_rows import BASE_LAYERS, PAPER, ROOT, Row, plan
 from transformer import files
 from transformer.cli import shared_flags
 from transformer.cli.request import resolve_splits
-from transformer.config import flatten
 from transformer.decoding.config import resolve_decode_options
 from transformer.errors import UserError, short_repr
 from transformer.evaluation.results import Result, decode_metadata, read_results
 from transformer.runs import run_directory
+from transformer.runs.metrics_file import read_metrics
 from transformer.system import command_line, outputs
 
 _CONFIG = shared_flags.define_config()
@@ -115,7 +115,7 @@ def _planned(names: Sequence[str], workdir: Path) -> dict[Path, list[Row]]:
   for index in range(_SEEDS.value):
     seed = first + index
     folder = workdir / f'seed{seed}' if index else workdir
-    settings = {**overrides, 'seed': seed} if index else overrides
+    settings = {**overrides, 'seed': seed}
     planned[folder] = plan(names, _CONFIG.value, settings, divisor, _LAYERS.value)
   return planned
 
@@ -147,7 +147,7 @@ def run_rows(
   `start` runs a command until it exits, and returns its status.
   """
   for row in rows:
-    settings = json.loads(json.dumps(flatten(row.settings.to_dict())))
+    settings = plain_settings(row.settings)
     if _read(workdir).get(row.name, {}).get('settings') == settings:
       logging.info('row %s is finished', row.name)
       continue
@@ -202,10 +202,8 @@ def _of_all_seeds(folders: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
 def _result(row: Row, run: Path) -> dict[str, Any]:
   """Returns the results of a row, read from the directory of its run."""
   record = run_directory.read_record(run)
-  lines = (run / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()
-  last = [values for values in map(json.loads, lines) if 'valid/perplexity' in values][
-    -1
-  ]
+  metrics = read_metrics(run / run_directory.METRICS)
+  last = [row for row in metrics if 'valid/perplexity' in row][-1]
   data = row.settings.data
   (split,) = resolve_splits(data, ['valid'], '')
   results = read_results(run / run_directory.RESULTS, split.replace('/', '_'))

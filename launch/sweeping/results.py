@@ -11,6 +11,7 @@ import optuna
 import plotly.offline
 from optuna import visualization
 from optuna.trial import FrozenTrial, TrialState
+from tabulate import tabulate  # A requirement of sacreBLEU.
 
 from launch.config_file import config_file, with_settings
 from launch.sweeping import checkpoints
@@ -173,12 +174,8 @@ def table(sweep: SavedSweep, exact: bool = False) -> list[list[Any]]:
 
 def align_columns(rows: Sequence[Sequence[str]]) -> str:
   """Returns a table as text; all columns except the last are right-aligned."""
-  widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-  lines = []
-  for *cells, last in rows:
-    padded = [cell.rjust(width) for cell, width in zip(cells, widths, strict=False)]
-    lines.append('  '.join([*padded, last]).rstrip())
-  return '\n'.join(lines)
+  alignments = ['right'] * (len(rows[0]) - 1) + ['left']
+  return tabulate(rows, tablefmt='plain', colalign=alignments, disable_numparse=True)
 
 
 def summary(sweep: Sweep) -> str:
