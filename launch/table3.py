@@ -53,7 +53,7 @@ _WORKDIR = flags.DEFINE_string(
   'workdir', None, 'The directory of the table and of its runs.'
 )
 _ROWS = flags.DEFINE_list(
-  'rows', None, 'The rows to train, such as base,A1,E (default: all).'
+  'rows', list(PAPER), 'The rows to train, such as base,A1,E (default: all).'
 )
 _WIDTH_DIVISOR = flags.DEFINE_integer(
   'width_divisor', 1, 'Divides model_dim, ff_dim, key_dim and value_dim.'
@@ -79,18 +79,17 @@ def main(_):
     raise UserError(
       'a flag is missing; pass --config=configs/NAME.py and --workdir=DIR'
     )
-  names = list(PAPER) if _ROWS.value is None else _ROWS.value
-  unknown = [name for name in names if name not in PAPER]
-  if unknown or not names:
+  unknown = [name for name in _ROWS.value if name not in PAPER]
+  if unknown:
     raise UserError(
       f'--rows must name rows of table 3, out of {",".join(PAPER)}; '
-      f'got {short_repr(",".join(unknown or names))}'
+      f'got {short_repr(",".join(unknown))}'
     )
   shared_flags.check_at_least(1, _WIDTH_DIVISOR, _LAYERS, _SEEDS)
   workdir = files.as_path(_WORKDIR.value)
   outputs.check_folder('workdir', workdir)
   filename = config_flags.get_config_filename(flags.FLAGS['config'])
-  planned = _planned(names, workdir)
+  planned = _planned(workdir)
   if _DRY_RUN.value:
     for folder, rows in planned.items():
       for row in rows:
@@ -106,17 +105,20 @@ def main(_):
     print(table3_page.table(results, _FORMAT.value))
 
 
-def _planned(names: Sequence[str], workdir: Path) -> dict[Path, list[Row]]:
+def _planned(workdir: Path) -> dict[Path, list[Row]]:
   """Returns the rows to train, by the folder of their seed."""
   overrides = command_line_overrides(_CONFIG)
-  divisor = _WIDTH_DIVISOR.value
   first = _CONFIG.value.seed
   planned = {}
-  for index in range(_SEEDS.value):
-    seed = first + index
-    folder = workdir / f'seed{seed}' if index else workdir
-    settings = {**overrides, 'seed': seed}
-    planned[folder] = plan(names, _CONFIG.value, settings, divisor, _LAYERS.value)
+  for seed in range(first, first + _SEEDS.value):
+    folder = workdir if seed == first else workdir / f'seed{seed}'
+    planned[folder] = plan(
+      _ROWS.value,
+      _CONFIG.value,
+      {**overrides, 'seed': seed},
+      _WIDTH_DIVISOR.value,
+      _LAYERS.value,
+    )
   return planned
 
 
@@ -173,7 +175,7 @@ def _add(workdir: Path, name: str, result: dict[str, Any]):
     results = {**_read(workdir), name: result}
     results = {row: results[row] for row in PAPER if row in results}
     files.write_json(workdir / _JSON, results)
-    page = table3_page.page({row: [results[row]] for row in results})
+    page = table3_page.page(_of_all_seeds([workdir]))
     files.write(workdir / _MARKDOWN, page.encode())
   finally:
     os.close(folder)

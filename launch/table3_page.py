@@ -39,7 +39,7 @@ def page(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
   `results` has one result per seed, by row name.
   """
-  lines = [_COLUMNS, ('---',) * len(_COLUMNS)]
+  rows = [_COLUMNS]
   for name, seeds in results.items():
     row = seeds[0]
     settings = row['settings']
@@ -55,7 +55,7 @@ def page(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
       for key, digest in data['fingerprints'].items()
       if key != 'vocabulary'
     )
-    lines.append(
+    rows.append(
       (
         name,
         differences(row['differs']),
@@ -73,7 +73,7 @@ def page(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
         row['commit'][:7],
       )
     )
-  return _PREFACE + ''.join(f'| {" | ".join(line)} |\n' for line in lines)
+  return f'{_PREFACE}{tables.format_table(rows, "markdown")}\n'
 
 
 def table(results: Mapping[str, Sequence[Mapping[str, Any]]], style: str) -> str:

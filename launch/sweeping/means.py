@@ -1,4 +1,4 @@
-"""Trials of a sweep that differ only in the seed: mean and standard deviation."""
+"""The printed table of a sweep: its trials, or means over trials that differ only in the seed."""
 
 import json
 from typing import Any
@@ -6,8 +6,19 @@ from typing import Any
 from optuna.trial import TrialState
 
 from launch import tables
-from launch.sweeping.results import exact_cell, rounded_cell
+from launch.sweeping import results
 from launch.sweeping.saved import SavedSweep
+
+
+def formatted(sweep: SavedSweep, style: str, over_seeds: bool) -> str:
+  """Returns the table of trials, or of means over seeds.
+
+  `style` is `text` or one of `tables.FORMATS`.
+  """
+  rows = means(sweep, style) if over_seeds else results.table(sweep, style == 'csv')
+  if style == 'text':
+    return results.align_columns(rows)
+  return tables.format_table(rows, style)
 
 
 def means(sweep: SavedSweep, style: str) -> list[list[Any]]:
@@ -25,12 +36,11 @@ def means(sweep: SavedSweep, style: str) -> list[list[Any]]:
       names |= dict.fromkeys(settings)
       choice = json.dumps(settings, sort_keys=True)
       values.setdefault(choice, []).append(trial.value)
-  show = exact_cell if style == 'csv' else rounded_cell
   last_names = [name.rpartition('.')[2] for name in names]
   rows = [[*last_names, 'seeds', *tables.column_titles(sweep.objective, style)]]
   for choice, of_seeds in values.items():
     settings = json.loads(choice)
-    cells = [show(settings.get(name)) for name in names]
+    cells = [results.cell(settings.get(name), style == 'csv') for name in names]
     spread = tables.over_seeds(of_seeds, style, '.4g')
     rows.append([*cells, str(len(of_seeds)), *spread])
   return rows

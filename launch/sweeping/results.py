@@ -80,23 +80,12 @@ def page(
     f'<h2>{html.escape(title)}</h2>\n<pre>{html.escape(text)}</pre>'
     for title, text in texts.items()
   ]
+  named = {'target_name': objective}
   for title, plot, arguments in (
-    (
-      'Optimization history',
-      visualization.plot_optimization_history,
-      {'target_name': objective},
-    ),
-    (
-      'Parameter importances',
-      visualization.plot_param_importances,
-      {'target_name': objective},
-    ),
+    ('Optimization history', visualization.plot_optimization_history, named),
+    ('Parameter importances', visualization.plot_param_importances, named),
     ('Intermediate values', visualization.plot_intermediate_values, {}),
-    (
-      'Parallel coordinates',
-      visualization.plot_parallel_coordinate,
-      {'target_name': objective},
-    ),
+    ('Parallel coordinates', visualization.plot_parallel_coordinate, named),
   ):
     try:
       with warnings.catch_warnings():
@@ -125,7 +114,6 @@ def table(sweep: SavedSweep, exact: bool = False) -> list[list[Any]]:
   Cells are text; if `exact`, numbers with all digits and no star. The column `checkpoints` is
   present only if some were deleted.
   """
-  show = exact_cell if exact else rounded_cell
   trials = sweep.started_trials()
   best = sweep.best()
   states = {}
@@ -161,10 +149,10 @@ def table(sweep: SavedSweep, exact: bool = False) -> list[list[Any]]:
       [
         f'{trial.number}{star}',
         _STATES[trial.state],
-        show(value),
-        show(step),
+        cell(value, exact),
+        cell(step, exact),
         '' if seconds is None else str(datetime.timedelta(seconds=round(seconds))),
-        *(show(settings.get(name)) for name in names),
+        *(cell(settings.get(name), exact) for name in names),
         *([states[trial.number]] if states else []),
         attributes.get('reason', ''),
       ]
@@ -192,7 +180,7 @@ def summary(sweep: Sweep) -> str:
   if best is not None:
     outcome = (
       f'the best is trial {best.number}, with {sweep.objective} '
-      f'{rounded_cell(best.value)} at step '
+      f'{cell(best.value)} at step '
       f'{best.user_attrs["step"]}'
     )
   parts = [f'{len(states)} trials: {counts}', outcome, checkpoints.summary(sweep)]
@@ -219,13 +207,10 @@ space was {sweep.space.filename}; the trial's run is {run} on host
   return config_file(docstring, with_settings(sweep.config, settings), settings)
 
 
-def exact_cell(value: Any) -> Any:
-  """Returns `value` unchanged, as a cell with all digits."""
-  return value
-
-
-def rounded_cell(value: Any) -> str:
-  """Returns `value` as a cell of the table."""
+def cell(value: Any, exact: bool = False) -> Any:
+  """Returns `value` as the text of a cell; if `exact`, unchanged."""
+  if exact:
+    return value
   if value is None:
     return ''
   return f'{value:.4g}' if isinstance(value, float) else str(value)

@@ -223,7 +223,7 @@ def test_rows_are_trained_and_scored_once_with_the_numbers_of_their_runs(
       'fingerprints': about['data'],
     }
     for fact in (
-      f'| {name} |',
+      f'| {name} ',
       ' 1/64 ',
       f' {row["perplexity"]:.2f} ',
       f' {row["bleu"]:.2f} ',
@@ -233,9 +233,7 @@ def test_rows_are_trained_and_scored_once_with_the_numbers_of_their_runs(
     ):
       assert fact in line
   assert (
-    ' | 4.92 | ' in table[-2]
-    and ' | 65 | ' in table[-2]
-    and ' log_every 7 ' in table[-1]
+    ' 4.92 | ' in table[-2] and ' 65 | ' in table[-2] and ' log_every 7 ' in table[-1]
   )
 
   # With more steps, the run is resumed.
