@@ -45,6 +45,7 @@ from transformer import files
 from transformer.cli import shared_flags
 from transformer.config import Config
 from transformer.errors import UserError
+from transformer.runs import run_directory
 from transformer.runs.lock import run_lock
 from transformer.system import command_line, outputs
 
@@ -54,7 +55,7 @@ try:
   from launch import child_process, sbatch, tables
   from launch.config_file import command_line_overrides
   from launch.sweeping import checkpoints, means, results, space, workers
-  from launch.sweeping.saved import SavedSweep, open_saved
+  from launch.sweeping.saved import open_saved
   from launch.sweeping.storage import database_errors, without_password
   from launch.sweeping.study import Sweep
 except ModuleNotFoundError as missing:
@@ -111,11 +112,14 @@ def main(_):
   optuna.logging.set_verbosity(optuna.logging.ERROR)
   warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
   required = (_CONFIG.value, _SEARCH_SPACE.value, _TRIALS.value)
-  if _WORKDIR.value and required.count(None) == 3 and not _SLURM.value:
-    with database_errors(_STORAGE.value):
-      print(_table(open_saved(files.as_path(_WORKDIR.value), _STORAGE.value)))
+  if _WORKDIR.value and required.count(None) == 3:
+    _print_saved(files.as_path(_WORKDIR.value))
     return
   if not _WORKDIR.value or None in required:
+    if _WORKDIR.value and run_directory.has_begun(files.as_path(_WORKDIR.value)):
+      raise UserError(
+        f'--workdir={_WORKDIR.value} holds a single run; pass the directory of a sweep'
+      )
     raise UserError(
       'a flag is missing; pass --config=configs/NAME.py, --search_space=configs/sweeps/NAME.py, '
       '--workdir=DIR and --trials=N, or only --workdir=DIR to print the table of its trials'
@@ -148,6 +152,19 @@ def main(_):
       _work(sweep)
 
 
+def _print_saved(workdir: Path):
+  """Prints the table of a saved sweep; raises `UserError` if a flag is only for running one."""
+  for flag in (_WORKERS, _KEEP_BEST, _SLURM, _SBATCH, _DRY_RUN, _WORKER):
+    if flag.present:
+      raise UserError(
+        f'--{flag.name} needs --config, --search_space and --trials; add them to run the sweep, '
+        f'or remove --{flag.name} to print the table of {workdir}'
+      )
+  with database_errors(_STORAGE.value):
+    sweep = open_saved(workdir, _STORAGE.value)
+    print(means.formatted(sweep, _FORMAT.value, _MEANS.value))
+
+
 def _sweep(sweep: Sweep):
   """Starts or continues the sweep."""
   # A sweep in a database takes no lock, since several machines may work on it.
@@ -163,7 +180,7 @@ def _sweep(sweep: Sweep):
       return
     else:
       workers.run_workers(sweep, _local(), _command())
-  print(_table(sweep))
+  print(means.formatted(sweep, _FORMAT.value, _MEANS.value))
   if sweep.best() is None:
     reasons = [
       trial.user_attrs['reason']
@@ -179,17 +196,6 @@ def _sweep(sweep: Sweep):
     '%s shows all trials; train the best one again with: python train.py --config=%s --workdir=…',
     sweep.folder / results.PAGE,
     sweep.folder / results.BEST,
-  )
-
-
-def _table(sweep: SavedSweep) -> str:
-  """Returns the table of trials, or of means over seeds, according to the flags."""
-  style = _FORMAT.value
-  rows = results.table(sweep, exact=style == 'csv')
-  if _MEANS.value:
-    rows = means.means(sweep, style)
-  return (
-    results.align_columns(rows) if style == 'text' else tables.format_table(rows, style)
   )
 
 

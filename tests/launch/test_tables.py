@@ -227,12 +227,29 @@ def test_a_table_without_a_readable_sweep_is_a_one_line_error(
   # Whoever forgets a flag when a sweep is to continue still gets told so.
   message = launch_sweep.rejects(f'--workdir={tmp_path}/empty', '--trials=3')
   assert message.startswith('a flag is missing; ')
+  (tmp_path / 'run').mkdir()
+  (tmp_path / 'run' / 'run.json').touch()
+  message = launch_sweep.rejects(f'--workdir={tmp_path}/run', '--trials=3')
+  assert message.startswith(f'--workdir={tmp_path}/run holds a single run; ')
   study = begin().study
   about = study.user_attrs['about']
   del about['objective']
   study.set_user_attr('about', about)
   message = launch_sweep.rejects(f'--workdir={tmp_path}/sweep')
   assert 'all its flags' in message and 'an earlier version' in message
+
+
+@pytest.mark.parametrize(
+  'flag', ['--workers=2', '--keep_best=1', '--slurm', '--sbatch=-n1', '--dry_run']
+)
+def test_a_flag_that_only_a_running_sweep_reads_is_not_ignored(
+  begin, launch_sweep, tmp_path, flag
+):
+  begin()
+  message = launch_sweep.rejects(f'--workdir={tmp_path}/sweep', flag)
+  name = flag.partition('=')[0]
+  assert message.startswith(f'{name} needs --config, --search_space and --trials; ')
+  assert f'remove {name} to print the table' in message
 
 
 SEEDS = """
