@@ -56,7 +56,7 @@ try:
   from launch.config_file import command_line_overrides
   from launch.sweeping import checkpoints, means, results, space, workers
   from launch.sweeping.saved import open_saved
-  from launch.sweeping.storage import database_errors, without_password
+  from launch.sweeping.storage import check_url, database_errors, without_password
   from launch.sweeping.study import Sweep
 except ModuleNotFoundError as missing:
   if missing.name not in ('optuna', 'plotly'):
@@ -111,6 +111,8 @@ def main(_):
   # The sweep itself reports failed trials and the reason. Optuna's heartbeats are experimental.
   optuna.logging.set_verbosity(optuna.logging.ERROR)
   warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
+  if _STORAGE.value:
+    check_url(_STORAGE.value)
   required = (_CONFIG.value, _SEARCH_SPACE.value, _TRIALS.value)
   if _WORKDIR.value and required.count(None) == 3:
     _print_saved(files.as_path(_WORKDIR.value))

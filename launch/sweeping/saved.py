@@ -63,8 +63,6 @@ def open_saved(folder: Path, url: str | None) -> SavedSweep:
   was started by an earlier version of this code, which recorded less.
   """
   try:
-    if not url and not (folder / storage.JOURNAL).exists():
-      raise KeyError(folder)
     study = Study(storage.study_name(folder, url), storage.open_trials(folder, url))
     known = study.user_attrs
     return SavedSweep(folder, known['about']['objective'], known['num_trials'], study)

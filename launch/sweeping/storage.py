@@ -78,13 +78,18 @@ def study_name(folder: Path, url: str | None) -> str:
   return folder.resolve().name if url else _STUDY
 
 
-def open_trials(folder: Path, url: str | None) -> JournalStorage | Database:
-  """Opens the storage of a sweep; creates it if it does not exist."""
-  return open_database(url) if url else open_journal(folder / JOURNAL)
+def open_trials(
+  folder: Path, url: str | None, creates: bool = False
+) -> JournalStorage | Database:
+  """Opens the storage of a sweep.
 
-
-def open_journal(path: Path) -> JournalStorage:
-  """Opens a journal; creates it if it does not exist."""
+  If its file does not exist, creates it if `creates`, else raises `KeyError`.
+  """
+  path = _sqlite_file(url) if url else folder / JOURNAL
+  if path and not creates and not path.exists():
+    raise KeyError(path)
+  if url:
+    return open_database(url)
   try:
     return JournalStorage(JournalFileBackend(str(path), JournalLock(path)))
   except (ValueError, KeyError, TypeError, AssertionError) as error:
@@ -115,28 +120,46 @@ def claim(claims: Path, number: int) -> AbstractContextManager:
 
 def open_database(url: str) -> Database:
   """Opens a database; creates Optuna's tables if they do not exist."""
-  with database_errors(url):
-    try:
-      return Database(
-        url,
-        {'pool_pre_ping': True},
-        heartbeat_interval=HEARTBEAT_SECONDS,
-        grace_period=STALE_SECONDS,
-        heartbeat_stale_trial_callback=requeue,
-      )
-    except ImportError as error:
-      missing = getattr(error.__cause__, 'name', None) or 'a driver'
-      raise UserError(
-        f'--storage={without_password(url)} needs {missing}, which is not installed; install '
-        'it, or use a different driver, such as psycopg (postgresql+psycopg://): pip install '
-        '"psycopg[binary]"'
-      ) from error
-    except (sqlalchemy.exc.ArgumentError, ValueError) as error:
-      raise UserError(
-        f'--storage must be the URL of a database, such as '
-        f'postgresql+psycopg://USER@HOST/NAME; got {without_password(url)}: '
-        f'{type_and_message(error)}'
-      ) from error
+  return Database(
+    url,
+    {'pool_pre_ping': True},
+    heartbeat_interval=HEARTBEAT_SECONDS,
+    grace_period=STALE_SECONDS,
+    heartbeat_stale_trial_callback=requeue,
+  )
+
+
+def check_url(url: str):
+  """Raises `UserError` if workers cannot share the database `url`; does not connect to it."""
+  shown = without_password(url)
+  try:
+    sqlalchemy.create_engine(url)
+  except ImportError as error:
+    missing = error.name or 'a driver'
+    raise UserError(
+      f'--storage={shown} needs {missing}, which is not installed; install it, or use a '
+      'different driver, such as psycopg (postgresql+psycopg://): pip install "psycopg[binary]"'
+    ) from error
+  except (sqlalchemy.exc.ArgumentError, ValueError) as error:
+    raise UserError(
+      f'--storage must be the URL of a database, such as postgresql+psycopg://USER@HOST/NAME or '
+      f'sqlite:////DIR/FILE; got {shown}: {type_and_message(error)}'
+    ) from error
+  if _sqlite_file(url) in (Path(), Path(':memory:')):
+    raise UserError(
+      f'--storage={shown} is in the memory of one process, and workers could not share it; name '
+      'a file, as in sqlite:////DIR/FILE'
+    )
+
+
+def _sqlite_file(url: str) -> Path | None:
+  """Returns the file of a SQLite database; None for another database."""
+  parsed = sqlalchemy.make_url(url)
+  if (
+    parsed.get_backend_name() != 'sqlite' or parsed.query
+  ):  # A query may rename the file.
+    return None
+  return Path(parsed.database or '')
 
 
 @contextmanager
@@ -144,8 +167,6 @@ def database_errors(url: str | None) -> Iterator[None]:
   """Raises `UserError` with one line for an error of the database."""
   try:
     yield
-  except sqlalchemy.exc.ArgumentError:
-    raise  # The URL is invalid; the database is not involved.
   except DATABASE_ERRORS as error:
     cause = error.__cause__ if isinstance(error, StorageInternalError) else error
     reason = type_and_message(getattr(cause, 'orig', None) or error)

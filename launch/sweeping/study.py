@@ -80,7 +80,13 @@ class Sweep(SavedSweep):
       raise UserError(
         f'{self.folder} is not empty and holds no sweep; choose a different --workdir'
       )
-    self._open(creates=True)
+    try:
+      self._open(creates=not self.url or not path.exists())
+    except KeyError as error:
+      raise UserError(
+        f'{self.folder} holds runs, but {self._place} does not exist; pass the --storage that '
+        'this sweep was started with, or choose a different --workdir'
+      ) from error
     for folder in (self.folder / TRIALS, self._claims):
       folder.mkdir(exist_ok=True)
     if 'about' in self.study.user_attrs:
@@ -98,8 +104,6 @@ class Sweep(SavedSweep):
   def join(self):
     """Opens a study that another process has created; raises `UserError` if there is none."""
     try:
-      if not self.url and not self._journal.exists():
-        raise KeyError(self._journal)
       self._open()
     except KeyError as error:
       raise UserError(
@@ -159,7 +163,7 @@ class Sweep(SavedSweep):
     return begun[number] if number < len(begun) else None
 
   def _open(self, creates: bool = False):
-    opened = storage.open_trials(self.folder, self.url)
+    opened = storage.open_trials(self.folder, self.url, creates)
     if creates:
       optuna.create_study(
         storage=opened,

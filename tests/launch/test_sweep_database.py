@@ -21,6 +21,8 @@ from transformer.errors import UserError
   [
     ('nonsense', ['--storage must be the URL of a database', 'got nonsense']),
     ('redis://host', ['--storage must be the URL of a database', 'redis://host']),
+    ('sqlite://', ['--storage=sqlite:// is in the memory of one process', '; name a']),
+    ('sqlite:///:memory:', ['is in the memory of one process']),
     (
       'mssql+pymssql://u:secret@host/x',
       ['needs pymssql, which is not installed', 'u:***@'],
@@ -38,14 +40,17 @@ def test_a_database_that_cannot_be_used_is_a_one_line_error(
   launch, folder, tmp_path, url, facts
 ):
   (tmp_path / 'space.py').write_text(GOOD)
-  message = launch.rejects(
+  flags = (
     f'--config={folder}/tiny.py',
     f'--search_space={tmp_path}/space.py',
     f'--workdir={tmp_path}/sweep',
     '--trials=3',
     f'--storage={url}',
   )
+  message = launch.rejects(*flags)
   assert all(fact in message for fact in facts) and 'secret' not in message, message
+  if 'nowhere' not in url:  # A dry run connects to no database.
+    assert launch.rejects(*flags, '--dry_run') == message
   assert not (tmp_path / 'sweep' / 'trials').exists()
 
 
@@ -53,7 +58,7 @@ def test_a_database_that_cannot_be_used_is_a_one_line_error(
 def begin(tmp_path, monkeypatch):
   """(directory, trials) -> a sweep in one database, started as if on a separate machine."""
 
-  def begin(machine, number=3):
+  def begin(machine, number=3, database='trials.db'):
     folder = tmp_path / machine / 'sweep'
     folder.mkdir(parents=True, exist_ok=True)
     (tmp_path / 'space.py').write_text(GOOD)
@@ -69,7 +74,7 @@ def begin(tmp_path, monkeypatch):
       ),
       Config(),
       number,
-      f'sqlite:///{tmp_path}/trials.db',
+      f'sqlite:///{tmp_path}/{database}',
     )
     sweep.begin()
     return sweep
@@ -157,6 +162,16 @@ def test_a_directory_has_its_trials_in_one_place(begin, tmp_path):
     UserError, match='holds a sweep without --storage; remove --storage'
   ):
     begin('there')
+
+
+def test_a_mistyped_database_does_not_run_the_trials_again(begin, tmp_path):
+  begin('here')
+  with pytest.raises(
+    UserError, match=r'holds runs, but sweep in sqlite.*trails\.db does not exist; pass'
+  ):
+    begin('here', database='trails.db')
+  assert not (tmp_path / 'trails.db').exists()
+  begin('here')
 
 
 @pytest.mark.long

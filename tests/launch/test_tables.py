@@ -224,6 +224,7 @@ def test_a_table_without_a_readable_sweep_is_a_one_line_error(
     f'--workdir={tmp_path}/none', f'--storage=sqlite:///{tmp_path}/trials.db'
   )
   assert message.startswith(f'{tmp_path}/none is not the directory of a sweep ')
+  assert not (tmp_path / 'trials.db').exists()
   # Whoever forgets a flag when a sweep is to continue still gets told so.
   message = launch_sweep.rejects(f'--workdir={tmp_path}/empty', '--trials=3')
   assert message.startswith('a flag is missing; ')
