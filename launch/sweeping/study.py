@@ -78,7 +78,8 @@ class Sweep(SavedSweep):
     path = self.folder / TRIALS if self.url else self._journal
     if not path.exists() and not run_directory.is_unused(self.folder):
       raise UserError(
-        f'{self.folder} is not empty and holds no sweep; choose a different --workdir'
+        f'{self.folder} is not empty and holds no list of trials; choose a different --workdir, '
+        'or pass the --storage of its sweep'
       )
     try:
       self._open(creates=not self.url or not path.exists())

@@ -28,7 +28,9 @@ def test_a_directory_of_another_sweep_is_rejected(begin, tmp_path):
   with pytest.raises(UserError, match=r'journal.log.* is damaged: '):
     begin()
   path.unlink()
-  with pytest.raises(UserError, match=r'is not empty and holds no sweep; choose'):
+  with pytest.raises(
+    UserError, match=r'is not empty and holds no list of trials; .* --storage of'
+  ):
     begin()
 
 
