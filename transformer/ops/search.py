@@ -184,10 +184,12 @@ def cache_lengths(max_length) -> list[int]:
   Each length is twice the previous one, but the last is `max_length`, less than four times the
   previous one.
   """
-  lengths = [_FIRST_LENGTH]
-  while 2 * lengths[-1] <= max_length:
-    lengths.append(2 * lengths[-1])
-  return [*lengths[:-1], max_length]
+  lengths = []
+  length = _FIRST_LENGTH
+  while 2 * length <= max_length:
+    lengths.append(length)
+    length *= 2
+  return [*lengths, max_length]
 
 
 def length_penalty(length, alpha) -> jax.Array:
