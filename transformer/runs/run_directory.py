@@ -47,14 +47,15 @@ EVAL_PENDING = 'unfinished'
 WEIGHTS_ONLY = 'weights_of_steps'
 
 
-def read_config_dict(workdir: Path) -> dict | None:
-  """Returns the settings of a run as nested dicts; None if the directory holds no run.
+def read_config_dict(workdir: Path) -> dict:
+  """Returns the settings of a run as nested dicts.
 
-  Raises `UserError` if the settings are corrupt, or the run has a different format.
+  Raises `UserError` if the directory holds no run, the settings are corrupt, or the run has a
+  different format.
   """
   path = workdir / CONFIG
   if not path.exists():
-    return None
+    raise UserError(f'{workdir} holds no run: there is no {CONFIG} in it')
   if (workdir / RUN).exists():  # It is missing if the first start was killed.
     read_record(workdir)
   return files.read_sealed(path, "the run's config")
@@ -65,10 +66,7 @@ def read_config(workdir: str | os.PathLike) -> Config:
   workdir = files.as_path(workdir)
   if workdir.suffix == '.json' and not workdir.is_dir():
     return Config.from_dict(files.read_sealed(workdir, "a run's config"))
-  settings = read_config_dict(workdir)
-  if settings is None:
-    raise UserError(f'{workdir} holds no run: there is no {CONFIG} in it')
-  return Config.from_dict(settings)
+  return Config.from_dict(read_config_dict(workdir))
 
 
 def read_record(workdir: str | os.PathLike) -> dict:
