@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterable
 
 from absl import logging
-from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
+from sentencepiece.sentencepiece_model_pb2 import TrainerSpec
 
 from transformer.data.config import DataConfig
 from transformer.data.corpora import Corpora
@@ -18,7 +18,6 @@ from transformer.errors import UserError
 
 # Maximum number of training pairs for a vocabulary, evenly spaced; all are held in memory.
 VOCABULARY_PAIRS = 1_000_000
-_Piece = ModelProto.SentencePiece
 
 
 def add_user_defined_symbols(
@@ -31,7 +30,7 @@ def add_user_defined_symbols(
   pieces = {piece.piece: piece for piece in model.pieces}
   for symbol in symbols:
     piece = pieces.get(symbol) or model.pieces.add(piece=symbol)
-    piece.type = _Piece.USER_DEFINED
+    piece.type = piece.USER_DEFINED
   model.trainer_spec.vocab_size = len(model.pieces)
   return Vocabulary(model.SerializeToString(deterministic=True))
 
