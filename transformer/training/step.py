@@ -50,9 +50,9 @@ def init_state(
 ) -> TrainState:
   """Returns the initial state, with `average` and `skips` if `config` enables them."""
   # Copies, because a step donates every array of the state, and no buffer can be donated twice.
-  average = jax.tree.map(jnp.copy, params) if config.ema_decay > 0 else None
+  average = jax.tree.map(jnp.copy, params) if config.ema_decay else None
   skips = (
-    Skips(jnp.int32(0), jnp.int32(0)) if config.max_consecutive_nonfinite > 0 else None
+    Skips(jnp.int32(0), jnp.int32(0)) if config.max_consecutive_nonfinite else None
   )
   return TrainState(jnp.int32(0), params, optimizer.init(params), average, skips)
 
