@@ -138,10 +138,10 @@ def metadata(
     'text_sha256': eval_set.digest,
     'workdir': str(run.workdir.resolve()),
     'steps': run.checkpoint_steps,
-    'checkpoints_sha256': _digests_of(run),
+    'checkpoints_sha256': checkpoint_digests(run),
     'ensemble': [str(other.workdir.resolve()) for other in others],
     'ensemble_steps': [other.checkpoint_steps for other in others],
-    'ensemble_checkpoints_sha256': [_digests_of(other) for other in others],
+    'ensemble_checkpoints_sha256': [checkpoint_digests(other) for other in others],
     'more': extra,
     'commit': run_directory.commit(),
     **run_directory.versions(),
@@ -158,8 +158,8 @@ def decode_metadata(decoding: DecodeOptions) -> dict:
   return options
 
 
-def _digests_of(run) -> list[str | None]:
-  """Returns the digest of each checkpoint in `run.checkpoint_steps`."""
+def checkpoint_digests(run) -> list[str | None]:
+  """Returns the digest of each checkpoint in `run.checkpoint_steps`; None if it was deleted."""
   checkpoints = run.workdir / run_directory.CHECKPOINTS
   return [sealing.digest_of(checkpoints / str(step)) for step in run.checkpoint_steps]
 

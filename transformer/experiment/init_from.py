@@ -5,10 +5,9 @@ import dataclasses
 import jax
 
 from transformer.errors import UserError
+from transformer.evaluation.results import checkpoint_digests
 from transformer.model.config import ModelConfig
 from transformer.runs.loading import Run, load_run
-from transformer.runs.run_directory import CHECKPOINTS
-from transformer.runs.sealing import digest_of
 
 # Model settings that do not change the meaning of the parameters.
 _FREE_SETTINGS = (
@@ -45,6 +44,5 @@ def check_same_model(origin: ModelConfig, model: ModelConfig):
 
 def weights_provenance(origin: Run) -> dict:
   """Returns what `run.json` records about a run whose weights are used: steps and a digest."""
-  (step,) = origin.checkpoint_steps
-  digest = digest_of(origin.workdir / CHECKPOINTS / str(step))
+  (digest,) = checkpoint_digests(origin)
   return {'steps': origin.checkpoint_steps, 'sha256': digest}
