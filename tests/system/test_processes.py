@@ -87,7 +87,7 @@ def test_a_process_without_the_other_processes_ends_in_one_line():
 
 
 def test_processes_that_read_other_text_are_named(monkeypatch):
-  processes.check_same(b'a', 'text')
+  processes.check_same_text(b'a')
   monkeypatch.setattr(jax, 'process_count', lambda: 4)
 
   def gathered(*contents):
@@ -102,10 +102,10 @@ def test_processes_that_read_other_text_are_named(monkeypatch):
     monkeypatch.setattr(processes.multihost_utils, 'process_allgather', gather)
 
   gathered(b'a', b'a', b'a', b'a')
-  processes.check_same(b'a', 'text')
+  processes.check_same_text(b'a')
   gathered(b'a', b'b', b'a', b'c')
   with pytest.raises(UserError, match=r'same text; processes \[1, 3\] differ'):
-    processes.check_same(b'b', 'text')
+    processes.check_same_text(b'b')
 
 
 def test_processes_learn_of_a_request_to_stop_at_the_next_step(monkeypatch):

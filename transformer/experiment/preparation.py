@@ -77,7 +77,7 @@ def prepare_run(
   check_tokenizer(config.decode.bleu_tokenize)
   metric = load_metric(train.valid_metric) if train.valid_metric else None
   corpora = open_corpora(config.data)
-  processes.check_same(files.json_bytes(corpora.fingerprints()), 'text')
+  processes.check_same_text(files.json_bytes(corpora.fingerprints()))
   first = next(iter(corpora.valid.values()))
   gold = first.gold and first.gold[:_PAIRS]
   check_metrics(metric, train.best_by, first[:_PAIRS], gold)

@@ -139,14 +139,14 @@ def broadcast_from_first(make: Callable[[], Any]) -> Any:
   return result['value']
 
 
-def check_same(content: bytes, name: str):
-  """Raises `UserError` in all processes if their `content`, described by `name`, differs."""
+def check_same_text(fingerprints: bytes):
+  """Raises `UserError` in all processes if the `fingerprints` of their text differ."""
   digests = multihost_utils.process_allgather(
-    np.frombuffer(hashlib.sha256(content).digest(), np.uint8)
+    np.frombuffer(hashlib.sha256(fingerprints).digest(), np.uint8)
   )
   if others := np.flatnonzero((digests != digests[0]).any(axis=1)).tolist():
     raise UserError(
-      f'all processes must read the same {name}; processes {others} differ from process 0; put '
+      f'all processes must read the same text; processes {others} differ from process 0; put '
       'it on storage that all hosts share, or make the copies identical'
     )
 
