@@ -194,7 +194,7 @@ class StopAgreement:
     self._sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
     everywhere = NamedSharding(mesh, PartitionSpec())
     self._sum = jax.jit(jax.numpy.sum, out_shardings=everywhere)
-    self._pending = None
+    self._pending = False
 
   def should_stop(self, requested: bool) -> bool:
     """Returns whether any process requested a stop at the last call.
@@ -207,4 +207,4 @@ class StopAgreement:
     requests = np.full(self._size, requested, np.int32)
     previous = self._pending
     self._pending = self._sum(to_global(requests, self._sharding))
-    return previous is not None and bool(previous)
+    return bool(previous)
