@@ -83,9 +83,7 @@ def slurm_gpus(environ: Mapping[str, str]) -> list[int] | None:
     return None
   indices = list(range(len(visible)))
   # launch/local.py or Slurm has already divided the GPUs.
-  if COUNT in environ or len(visible) < int(
-    environ.get('SLURM_GPUS_ON_NODE', len(visible))
-  ):
+  if COUNT in environ or len(visible) < int(environ.get('SLURM_GPUS_ON_NODE', 0)):
     return indices
   # The variable is not set in the sbatch script itself.
   if 'SLURM_STEP_TASKS_PER_NODE' not in environ:
