@@ -74,7 +74,7 @@ def main(_):
     except UserError as error:
       if not every:
         raise
-      logging.warning('%s', error)
+      logging.warning(error)
       failed += 1
   if every:
     for pairs in scored.values():
@@ -93,7 +93,7 @@ def _check_references(
 
   check_tokenizer(decoding.bleu_tokenize)
   for warning in dataclasses.replace(config, decode=decoding).bleu_warnings():
-    logging.warning('%s', warning)
+    logging.warning(warning)
   for eval_set in eval_sets:
     if all(is_blank(line) for lines in eval_set.references for line in lines):
       logging.warning(

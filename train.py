@@ -69,7 +69,7 @@ def main(_):
   outputs.check_folder('workdir', workdir)
   resuming.check_workdir(workdir, config)
   for warning in config.warnings():
-    logging.warning('%s', warning)
+    logging.warning(warning)
   if _DEVICES.value is not None:
     shared_flags.check_at_least(1, _DEVICES, _PROCESSES)
     from transformer.training.mesh import check_even_sharding

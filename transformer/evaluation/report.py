@@ -62,7 +62,7 @@ def evaluate(
 
   def add_failure(line: str):
     scores['failed_metrics'].append(line)
-    logging.warning('%s', line)
+    logging.warning(line)
 
   gold = eval_set.references if eval_set.gold is None else [eval_set.gold]
   for metric in custom_metrics:

@@ -34,10 +34,10 @@ def progress_bar(
 def log_info(message: str):
   """Logs a message, above the progress bar if there is one."""
   with tqdm.external_write_mode(file=sys.stderr):
-    logging.info('%s', message)
+    logging.info(message)
 
 
 def log_warning(message: str):
   """Logs a warning about a failure that the run survives, above the bar if there is one."""
   with tqdm.external_write_mode(file=sys.stderr):
-    logging.warning('%s', message)
+    logging.warning(message)

@@ -40,7 +40,7 @@ class Corpus:
     self.folder = Path(folder) if folder else None
     self.gold = getattr(pairs, 'gold', None)
     for note in self.notes:
-      logging.warning('%s', note)
+      logging.warning(note)
     # Fails here, before training a vocabulary, if the pairs are not text.
     self[:1]
 
