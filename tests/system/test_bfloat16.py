@@ -5,6 +5,7 @@ import math
 import pytest
 from absl import logging
 
+from transformer.model.config import ModelConfig
 from transformer.system import bfloat16
 
 
@@ -30,7 +31,7 @@ def test_bfloat16_is_advised_where_it_gains(
   monkeypatch, lines, speedup, dtype, width, advised
 ):
   monkeypatch.setattr(bfloat16, 'bfloat16_speedup', lambda: speedup)
-  bfloat16.advise_bfloat16(dtype, width)
+  bfloat16.advise_bfloat16(ModelConfig(dtype=dtype, model_dim=width))
   assert [line for line in lines if 'model.dtype=bfloat16' in line] == lines
   assert bool(lines) == advised
 

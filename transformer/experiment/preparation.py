@@ -191,5 +191,5 @@ def check_run(config: Config, workdir: Path) -> PreparedRun | None:
   prepared.setup.lower(prepared.data.batches.shape)
   # On a machine with a plugin for an accelerator, training does not use the CPU.
   if not run.begun and not entry_points(group='jax_plugins'):
-    advise_bfloat16(config.model.dtype, config.model.model_dim)
+    advise_bfloat16(config.model)
   return prepared

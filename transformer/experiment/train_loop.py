@@ -55,10 +55,7 @@ def train_run(config: Config, workdir: Path, signals: Signals | None = None):
     compiled = compile_within_memory(setup, batches.shape, name, search)
     processes.broadcast_from_first(lambda: record_start(run, prepared))
     if not run.begun:
-      model = config.model
-      processes.broadcast_from_first(
-        lambda: advise_bfloat16(model.dtype, model.model_dim)
-      )
+      processes.broadcast_from_first(lambda: advise_bfloat16(config.model))
     if run.step is None:
       state = setup.first_state(prepared.origin and prepared.origin.params)
     else:

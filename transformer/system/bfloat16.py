@@ -13,9 +13,16 @@ _WORTH_A_LINE = 1.5
 _WIDE = 256  # At 128, a training step is at most 20% faster (benchmarks/README.md).
 
 
-def advise_bfloat16(dtype: str, model_dim: int):
-  """Logs a hint to set `model.dtype=bfloat16` for a new run, if it is faster on this CPU."""
-  if jax.default_backend() != 'cpu' or dtype == 'bfloat16' or model_dim < _WIDE:
+def advise_bfloat16(model):
+  """Logs a hint to set `model.dtype=bfloat16` for a new run, if it is faster on this CPU.
+
+  `model` is the run's `config.model`.
+  """
+  if (
+    jax.default_backend() != 'cpu'
+    or model.dtype == 'bfloat16'
+    or model.model_dim < _WIDE
+  ):
     return
   speedup = bfloat16_speedup()
   if speedup > _WORTH_A_LINE:
