@@ -134,6 +134,12 @@ def json_bytes(value: Any) -> bytes:
   return text.encode('utf-8', 'backslashreplace') + b'\n'
 
 
+def sha256_of(path: Path) -> str:
+  """Returns the SHA-256 of a file, in hexadecimal."""
+  with path.open('rb') as file:
+    return hashlib.file_digest(file, 'sha256').hexdigest()
+
+
 def write_json(path: StrPath, value: Any):
   """Writes indented JSON atomically."""
   write(path, json_bytes(value))

@@ -97,8 +97,4 @@ def read_encoding(place: Path, dtype: np.dtype) -> list[Sentences] | None:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-  digests = {}
-  for name in _NAMES:
-    with (folder / name).open('rb') as file:
-      digests[name] = hashlib.file_digest(file, 'sha256').hexdigest()
-  return digests
+  return {name: files.sha256_of(folder / name) for name in _NAMES}

@@ -3,7 +3,6 @@
 Orbax and TensorStore miss most flipped bytes in arrays, and changed digits in the history.
 """
 
-import hashlib
 import os
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -58,16 +57,15 @@ def digest_of(folder: Path) -> str | None:
   trains.
   """
   path = folder / DIGESTS
-  return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
+  return files.sha256_of(path) if path.exists() else None
 
 
 def _describe(folder: Path, names: Collection[str]) -> dict:
   """Returns the size and SHA-256 of the named files in a folder, by name."""
 
   def describe(name: str) -> dict:
-    with (folder / name).open('rb') as file:
-      digest = hashlib.file_digest(file, 'sha256').hexdigest()
-      return {'bytes': file.tell(), 'sha256': digest}
+    path = folder / name
+    return {'bytes': path.stat().st_size, 'sha256': files.sha256_of(path)}
 
   with ThreadPoolExecutor() as pool:
     return dict(zip(names, pool.map(describe, names), strict=True))
