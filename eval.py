@@ -64,7 +64,7 @@ def main(_):
     _check_references(eval_sets, config, decoding)
   every = request.checkpoint == 'all'
   failed = 0
-  scored: dict[str, list] = {}
+  scored = {}
   for checkpoint in saved_steps(request.workdir) if every else [request.checkpoint]:
     try:
       run = request.load(checkpoint)

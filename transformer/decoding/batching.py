@@ -63,7 +63,7 @@ def padded(sentences: Sequence[Sequence[int]], length: int, rows: int) -> np.nda
 
 def batched(keyed: Iterable[tuple], size: int) -> Iterator[tuple]:
   """Yields (key, at most `size` items of this key); keys and items keep their order."""
-  groups: dict = {}
+  groups = {}
   for key, item in keyed:
     groups.setdefault(key, []).append(item)
   for key, items in groups.items():

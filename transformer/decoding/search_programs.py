@@ -93,7 +93,7 @@ class SearchPrograms:
       self._modules += python_modules(model)
     if search.decoding.search != 'default':
       self._modules.append(plugins.name_of(search.decoding.search).partition(':')[0])
-    self._programs: dict = {}
+    self._programs = {}
     self._lock = threading.Lock()
 
   def begin(self, params, tables, inputs: SearchInputs) -> BatchState:

@@ -80,7 +80,7 @@ def nbest_list(
 ) -> list:
   """Returns pairs (text, score), best first; the texts of a search are distinct."""
   scores = hypotheses.scores[row, : decoding.nbest].tolist()
-  results: dict = {}
+  results = {}
   for place, score in enumerate(scores):
     if hypotheses.lengths[row, place]:
       text = target.decode(hypotheses.tokens[row, place])

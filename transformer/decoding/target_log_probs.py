@@ -36,7 +36,7 @@ def token_log_probs(
   _, target_ids = pairs
   models = tuple(member.model for member in members)
   params = [member.params for member in members]
-  pieces: list[list] = [[] for _ in target_ids]
+  pieces = [[] for _ in target_ids]
   batches = pair_batches(pairs, max_lengths(run.config), run.config.decode.batch_size)
   for indices, source_BS, target_BT in batches:
     log_probs_BT = np.asarray(

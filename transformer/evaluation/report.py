@@ -102,7 +102,7 @@ def write_and_print(
   Prints to `stream`. If the disk is full or the reader of a pipe has exited, still computes all
   scores, and still writes or prints them where possible. Then raises the first error.
   """
-  errors: list[Exception] = []
+  errors = []
   printed = 0
   for scores, sentences in stages:
     rows = scores['metrics']

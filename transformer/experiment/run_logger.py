@@ -65,7 +65,7 @@ class RunLogger:
     processes.broadcast_from_first(
       lambda: self._open(setup.config, step, history.get('log', {}))
     )
-    self._shown: dict[str, str] = {}
+    self._shown = {}
     self._began = (step, time.monotonic())
     self._pending: tuple[int, Batch, Any] | None = None
     log_info(

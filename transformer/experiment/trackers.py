@@ -31,7 +31,7 @@ class Trackers:
   ):
     """Starts all trackers; on a `UserError` within `seconds`, closes them and re-raises it."""
     self._seconds = seconds
-    self._threads: list[_TrackerThread] = []
+    self._threads = []
     end = time.monotonic() + seconds
     try:
       for name, tracker_class in tracker_classes.items():

@@ -39,7 +39,7 @@ class Checkpoints:
     """Opens a directory, and changes nothing in it."""
     check_path(directory)
     self._directory = directory.absolute()
-    self._verified: set[int] = set()
+    self._verified = set()
     self.steps = sorted(
       int(path.name) for path in self._directory.glob('*') if path.name.isdecimal()
     )

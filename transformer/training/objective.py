@@ -157,7 +157,7 @@ def forward(
     rngs=None if dropout_key is None else {'dropout': dropout_key},
     mutable=[LOSSES_COLLECTION],
   )
-  aux_losses: dict[str, jax.Array] = {}
+  aux_losses = {}
   for path, value in jax.tree_util.tree_leaves_with_path(
     variables.get(LOSSES_COLLECTION, {})
   ):
