@@ -74,6 +74,9 @@ class SearchPrograms:
 
   They take the parameters of each model, and the constraint's `tables`. `length` is the length of
   encoded sources.
+
+  Attributes:
+    max_source_length: maximum tokens of a source, EOS included.
   """
 
   def __init__(
@@ -84,7 +87,7 @@ class SearchPrograms:
     `batch_sharding` splits the sentences of a batch over devices.
     """
     self._search = search
-    self._max_source_length = max_source_length
+    self.max_source_length = max_source_length
     self._batch_sharding = batch_sharding
     self._everywhere = replicated(batch_sharding.mesh)
     self._identity = repr((search, max_source_length, PAD_ID, BOS_ID, EOS_ID))
@@ -99,7 +102,7 @@ class SearchPrograms:
   def begin(self, params, tables, inputs: SearchInputs) -> BatchState:
     """Encodes padded source ids, EOS included; returns the state before the first token."""
     inputs = processes.to_global(inputs, self._batch_sharding)
-    length = encoded_length(inputs.sources.shape[1], self._max_source_length)
+    length = encoded_length(inputs.sources.shape[1], self.max_source_length)
     arguments = params, inputs, (), (tables, np.int32(0))
     _, program = self._program(self._begin, length, arguments)
     state, _ = program(*arguments)
@@ -134,7 +137,7 @@ class SearchPrograms:
     `params` are the parameters of later calls, or their shapes and shardings; there is no
     constraint. The state is an argument of the program, which reuses its memory.
     """
-    length = encoded_length(inputs.sources.shape[1], self._max_source_length)
+    length = encoded_length(inputs.sources.shape[1], self.max_source_length)
     shared = (), np.int32(0)
 
     def largest(params, inputs):

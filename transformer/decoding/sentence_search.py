@@ -99,7 +99,6 @@ class SentenceSearch:
     tables: the constraint's arrays that all sentences share, on the devices.
     decoding: how to search or sample.
     target: the vocabulary of the translations.
-    max_source_length: maximum tokens of a source, EOS included.
   """
 
   programs: SearchPrograms
@@ -107,14 +106,13 @@ class SentenceSearch:
   tables: Any
   decoding: DecodeOptions
   target: Vocabulary
-  max_source_length: int
 
   def search(self, batch: SearchBatch, pause_for_refill: bool) -> SearchResult:
     """Adds tokens to a batch; returns its unfinished part, and (text, score) lists by number."""
     state = batch.state
     if state is None:
       inputs = search_inputs(
-        list(batch.rows.values()), self.decoding, self.max_source_length
+        list(batch.rows.values()), self.decoding, self.programs.max_source_length
       )
       state = self.programs.begin(self.params, self.tables, inputs)
     state, t, done_B, hypotheses = self.programs.advance(

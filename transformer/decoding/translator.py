@@ -118,7 +118,6 @@ class Translator:
       jax.device_put(constraint.tables, replicated(self.mesh)),
       decoding,
       self.vocabulary.target,
-      self.max_length,
     )
     # On other devices, moving sentences to another batch takes longer than finishing their batch.
     refills = self.mesh.size == 1 and self.mesh.devices.item().platform == 'cpu'
