@@ -3,7 +3,6 @@
 import itertools
 import os
 import pkgutil
-from collections.abc import Callable
 from pathlib import Path
 
 from absl import logging
@@ -26,15 +25,20 @@ class Corpus:
   """
 
   def __init__(self, config: DataConfig, split: str):
-    self._what = f'the source {config.source}, split {split!r},'
+    source = config.source
+    self._what = f'the source {source}, split {split!r},'
     with plugins.as_user_error(f'{self._what} cannot be opened'):
-      pairs = _class_of(config.source)(config, split)
+      if source in _CLASSES:
+        corpus_class = pkgutil.resolve_name(_CLASSES[source])
+      else:
+        corpus_class = plugins.load(source, 'source')
+      pairs = corpus_class(config, split)
       self.fingerprint = str(pairs.fingerprint)
       self._length = len(pairs)
     if not self._length:
       raise UserError(f'a corpus must hold at least one pair; {self._what} is empty')
     self._pairs = pairs
-    self.name = getattr(pairs, 'name', f'{config.source}:{split}')
+    self.name = getattr(pairs, 'name', f'{source}:{split}')
     self.notes = tuple(getattr(pairs, 'notes', ()))
     folder = getattr(pairs, 'folder', None)
     self.folder = Path(folder) if folder else None
@@ -59,12 +63,6 @@ class Corpus:
         f' got {len(sentences)} of {expected} pairs, such as {short_repr(sentences[:1])}'
       )
     return sentences
-
-
-def _class_of(source: str) -> Callable:
-  if source in _CLASSES:
-    return pkgutil.resolve_name(_CLASSES[source])
-  return plugins.load(source, 'source')
 
 
 def open_corpus(
