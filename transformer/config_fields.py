@@ -76,7 +76,7 @@ def parse_config(cls: type, tree: Any, prefix: str = '') -> Any:
   return cls(**values)
 
 
-def type_of_field(cls: type, name: str, prefix: str = '') -> Any:
+def type_of_field(cls: type, name: str, prefix: str) -> Any:
   """Returns the type of a field; if it is unknown, the `UserError` suggests the nearest name."""
   kinds = typing.get_type_hints(cls)
   if name not in kinds:

@@ -67,7 +67,7 @@ def name_of(setting: Setting) -> str:
   return setting if isinstance(setting, str) else setting[0]
 
 
-def check(key: str, setting: Setting, builtin: Iterable[str] = ()):
+def check(key: str, setting: Setting, builtin: Iterable[str]):
   """Raises `UserError` unless a setting is one of `builtin` or well-formed; imports nothing."""
   if setting in tuple(builtin):  # A tuple with a dict is not hashable.
     return

@@ -176,7 +176,7 @@ def _split_microbatches(batch: Batch, count: int) -> Batch:
   )
 
 
-def make_eval_step(model: Model, mesh: Mesh, num_microbatches: int = 1) -> Callable:
+def make_eval_step(model: Model, mesh: Mesh, num_microbatches: int) -> Callable:
   """Returns a pure evaluation step (params, batch) -> sums, in microbatches like training.
 
   The step returns the sums of the default objective, without label smoothing or dropout.
