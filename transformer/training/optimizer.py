@@ -138,9 +138,7 @@ def _custom(
       f'{short_repr(algorithm)}'
     )
   guarded = plugins.as_user_error(f'the algorithm {name} failed')
-  return [
-    optax.GradientTransformation(guarded(algorithm.init), guarded(algorithm.update))
-  ]
+  return [optax.GradientTransformation(*map(guarded, algorithm))]
 
 
 def _matrix_axes(params):
