@@ -85,7 +85,7 @@ class CheckpointWriter(Checkpoints):
     if eval_pending:
       parts[EVAL_PENDING] = ocp.args.JsonSave({})
     unsealed = self._directory / f'{step}{_UNSEALED}'
-    with _one_line_errors(self._directory):
+    with self._one_line_errors():
       self._directory.mkdir(parents=True, exist_ok=True)
       self._checkpointer.save(unsealed, args=ocp.args.Composite(**parts))
     self._writing = self._thread.submit(self._finish, step, unsealed, history)
@@ -94,7 +94,7 @@ class CheckpointWriter(Checkpoints):
 
   def _finish(self, step: int, unsealed: Path, history: Mapping):
     """Waits for Orbax, seals and renames the checkpoint, and deletes superfluous ones."""
-    with _one_line_errors(self._directory):
+    with self._one_line_errors():
       self._checkpointer.wait_until_finished()
       if processes.is_first():
         sealing.seal(unsealed, step)
@@ -163,8 +163,26 @@ class CheckpointWriter(Checkpoints):
       self.wait()
     finally:
       self._thread.shutdown()
-      with _one_line_errors(self._directory):  # Orbax may raise the same error again.
+      with self._one_line_errors():  # Orbax may raise the same error again.
         self._checkpointer.close()
+
+  @contextlib.contextmanager
+  def _one_line_errors(self) -> Iterator[None]:
+    """Turns any failure to write a checkpoint into a `UserError`.
+
+    With several processes, this process exits at once: the others would wait forever for its
+    shards.
+    """
+    try:
+      yield
+    except Exception as error:  # Orbax and TensorStore raise many types of errors.
+      refusal = UserError(
+        f'cannot write a checkpoint to {self._directory}: {type_and_message(error)}; free disk '
+        'space or fix permissions, then rerun to resume from the previous checkpoint'
+      )
+      if jax.process_count() > 1:
+        processes.exit_with_error(refusal)
+      raise refusal from error
 
 
 def _tidy(directory: Path):
@@ -185,21 +203,3 @@ def _parts(state: TrainState) -> dict:
     _REST: {'step': state.step, 'optimizer': state.optimizer},
   }
   return {name: part for name, part in parts.items() if part is not None}
-
-
-@contextlib.contextmanager
-def _one_line_errors(directory: Path) -> Iterator[None]:
-  """Turns any failure to write a checkpoint into a `UserError`.
-
-  With several processes, this process exits at once: the others would wait forever for its shards.
-  """
-  try:
-    yield
-  except Exception as error:  # Orbax and TensorStore raise many types of errors.
-    refusal = UserError(
-      f'cannot write a checkpoint to {directory}: {type_and_message(error)}; free disk space or '
-      'fix permissions, then rerun to resume from the previous checkpoint'
-    )
-    if jax.process_count() > 1:
-      processes.exit_with_error(refusal)
-    raise refusal from error
