@@ -141,8 +141,7 @@ class TrainedRun(Run):
 
     Position t predicts token t of the target from BOS and the tokens before t.
     """
-    batch = self.batch(sources, targets)
-    inputs = model_inputs(batch)
+    inputs = model_inputs(self.batch(sources, targets))
     return inspection.hidden_states(self.model, self.params, *inputs, layers=layers)
 
   def logits(self, x_BTD: Any) -> jax.Array:

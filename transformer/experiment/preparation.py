@@ -118,8 +118,9 @@ def _vocabulary(
 ) -> RunVocabulary:
   """Returns the vocabulary of an existing run; for a new run, builds it in process 0."""
   if run.begun:
-    run_record = run_directory.read_record(run.workdir)
-    return vocabularies.load(run.workdir, run_record['data'])
+    return vocabularies.load(
+      run.workdir, run_directory.read_record(run.workdir)['data']
+    )
 
   def make():
     vocabulary = building.build_vocabulary(
