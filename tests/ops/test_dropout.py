@@ -1,4 +1,4 @@
-"""Dropout uses JAX's random bits, with any sharding, and keeps the mean."""
+"""Dropout uses JAX's random bits, with any sharding, and keeps the mean; so does a GPU's mask."""
 
 import chex
 import jax
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from transformer.ops.dropout import dropout, random_bits
+from transformer.ops.dropout import dropout, packed_mask, random_bits
 
 KEY = jax.random.key(17, impl='threefry2x32')
 dropped = jax.jit(dropout, static_argnums=2)
@@ -58,6 +58,63 @@ def test_the_rate_is_the_share_that_is_dropped_and_the_mean_stays(rate):
   deviation = np.sqrt(rate * (1 - rate) / out.size)
   assert abs(np.mean(out == 0.0) - rate) < 5 * deviation
   assert abs(np.mean(out) - 1.0) < 5 * deviation / (1 - rate)
+
+
+@pytest.mark.parametrize('probability', [0.1, 0.5, 0.9])
+def test_the_mask_of_a_gpu_is_true_with_its_probability_and_its_elements_are_independent(
+  probability,
+):
+  shape = (499, 508)
+  mask = np.asarray(packed_mask(KEY, shape, probability))
+  assert mask.shape == shape and mask.dtype == bool
+  # The mean of n independent centered products has a deviation of variance / √n.
+  variance = probability * (1 - probability)
+  assert abs(mask.mean() - probability) < 5 * np.sqrt(variance / mask.size)
+  centered = mask - probability
+  # Elements that share a hash, and elements that do not.
+  for distance in (1, 2, 3, 4):
+    products = centered[:, distance:] * centered[:, :-distance]
+    assert abs(products.mean()) < 5 * variance / np.sqrt(products.size)
+  others = np.asarray(packed_mask(jax.random.fold_in(KEY, 1), shape, probability))
+  products = centered * (others - probability)
+  assert abs(products.mean()) < 5 * variance / np.sqrt(products.size)
+
+
+@pytest.mark.parametrize('shape', [(1,), (7,), (3, 8), (2, 3, 5), (0, 3)])
+def test_the_mask_of_a_gpu_has_any_shape_and_a_row_does_not_depend_on_the_others(shape):
+  mask = packed_mask(KEY, shape, 0.5)
+  chex.assert_shape(mask, shape)
+  chex.assert_trees_all_equal(
+    mask[:1], packed_mask(KEY, (1, *shape[1:]), 0.5)[: shape[0]]
+  )
+  assert packed_mask(KEY, shape, 1 - 2.0**-18).all()
+
+
+def test_eager_jit_vmap_pmap_and_sharding_agree_on_the_mask_of_a_gpu():
+  keys = jax.random.split(KEY, 3)
+
+  def run(key):
+    return packed_mask(key, (5, 8), 0.5)
+
+  wanted = jnp.stack([run(key) for key in keys])
+  assert len({row.tobytes() for row in np.asarray(wanted)}) == 3
+  for lifted in (jax.vmap(run), jax.pmap(run), jax.jit(jax.vmap(run))):
+    chex.assert_trees_all_equal(lifted(keys), wanted)
+  mesh = Mesh(np.array(jax.devices()[:4]), ('rows',))
+  for spec in (PartitionSpec('rows'), PartitionSpec(None, 'rows')):
+    sharded = jax.jit(
+      lambda key: packed_mask(key, (4, 16), 0.5),
+      out_shardings=NamedSharding(mesh, spec),
+    )(KEY)
+    chex.assert_trees_all_equal(sharded, packed_mask(KEY, (4, 16), 0.5))
+
+
+def test_a_gpu_computes_a_hash_for_four_elements_and_other_processors_for_each():
+  traced = jax.jit(dropout, static_argnums=2).trace(KEY, jnp.ones((5, 508)), 0.5)
+  for platform, wanted in (('cuda', False), ('cpu', True), ('tpu', True)):
+    program = traced.lower(lowering_platforms=(platform,)).as_text()
+    assert ('5x508xui32' in program) == wanted
+    assert ('5x127xui32' in program) != wanted
 
 
 def test_a_rate_of_zero_or_below_the_resolution_of_the_bits_drops_nothing():

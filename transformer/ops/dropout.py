@@ -25,8 +25,32 @@ def dropout(key, x, rate) -> jax.Array:
     return x
   keep = 1.0 - rate
   threshold = min(round(keep * 2**32), 2**32 - 1)
-  keep_mask = random_bits(key, x.shape) < jnp.uint32(threshold)
+  keep_mask = jax.lax.platform_dependent(
+    key,
+    cuda=lambda key: packed_mask(key, x.shape, keep),
+    default=lambda key: random_bits(key, x.shape) < jnp.uint32(threshold),
+  )
   return jnp.where(keep_mask, x * (1.0 / keep), 0.0)
+
+
+def packed_mask(key, shape, probability) -> jax.Array:
+  """Returns booleans that are True with a probability, by 16 random bits each; for GPUs.
+
+  The integer operations of Threefry take longer on a GPU than the operation that they are fused
+  into. So here a hash of 64 bits serves four elements of the last axis, and their booleans are
+  stored in a byte.
+  """
+  *leading, length = shape
+  a, b = _hashes(key, (*leading, -(-length // 4)))
+  threshold = jnp.uint32(round(probability * 2**16))
+  packed = jnp.zeros(a.shape, jnp.uint8)
+  for bit, number in enumerate((a & 0xFFFF, a >> 16, b & 0xFFFF, b >> 16)):
+    packed |= (number < threshold).astype(jnp.uint8) << bit
+  # Without the barrier, XLA may compute the hash for each element.
+  packed = jax.lax.optimization_barrier(packed)[..., None]
+  bits = jax.lax.broadcasted_iota(jnp.uint8, (*a.shape, 4), a.ndim)
+  mask = jax.lax.collapse((packed >> bits) & 1, len(leading))
+  return mask[..., :length] == 1
 
 
 def random_bits(key, shape) -> jax.Array:
@@ -38,6 +62,12 @@ def random_bits(key, shape) -> jax.Array:
   where it is used, and stores nothing. With `jax.random.bits`, a training step on two cores takes
   8% longer for the phrasebook's model, and 5% for the base model.
   """
+  a, b = _hashes(key, shape)
+  return a ^ b
+
+
+def _hashes(key, shape):
+  """Returns Threefry-2x32 of the row-major indices, two 32-bit words each."""
   key_high, key_low = jax.random.key_data(key)
   keys = (key_high, key_low, key_high ^ key_low ^ jnp.uint32(_PARITY))
   a = jnp.broadcast_to(keys[0], shape)
@@ -49,7 +79,7 @@ def random_bits(key, shape) -> jax.Array:
       b ^= a
     a += keys[(group + 1) % 3]
     b += keys[(group + 2) % 3] + jnp.uint32(group + 1)
-  return a ^ b
+  return a, b
 
 
 def _element_numbers(shape):
