@@ -1,9 +1,9 @@
 """The estimated time of a compiled training step on GPUs.
 
-The time of a kernel is the time of its memory traffic or of its matrix products, whichever is
-longer, plus its launch time. The fraction of the data sheet's rates that kernels reach was measured
-once on an H100, and is assumed to be the same on other chips. cuDNN's attention is much slower than
-its memory traffic and products; its factor was also measured there.
+The time of a kernel is that of its memory traffic, its matrix products or its integer operations,
+whichever is longest, plus its launch time. The fraction of the data sheet's bandwidth and peak that
+kernels reach was measured once on an H100, and is assumed to be the same on other chips. cuDNN's
+attention is much slower than its memory traffic and products; its factor was also measured there.
 """
 
 import re
@@ -21,6 +21,9 @@ BANDWIDTH_REACHED = 0.895
 PEAK_REACHED = 0.647
 LAUNCH_SECONDS = 2e-6
 ATTENTION_FACTOR = 3.0
+# 32-bit additions, logical operations and shifts of a streaming multiprocessor per clock, for
+# compute capability 7.0 to 9.0: CUDA C++ Programming Guide, "Arithmetic Instructions".
+INTEGERS_PER_CLOCK = 64
 # The fraction of the memory that JAX allocates unless XLA_PYTHON_CLIENT_MEM_FRACTION is set.
 MEMORY_FRACTION = 0.75
 
@@ -39,8 +42,10 @@ def seconds_of(kernel: Kernel, chip: Chip) -> float:
   """Returns the estimated seconds of a kernel per training step, over all of its runs."""
   memory = kernel.moved / (BANDWIDTH_REACHED * chip.bandwidth)
   products = kernel.flops / (PEAK_REACHED * chip.peak_flops)
+  rate = INTEGERS_PER_CLOCK * chip.cores * chip.clock_ghz * 1e9
+  integers = kernel.integers / rate
   factor = ATTENTION_FACTOR if kernel.kind.startswith(_ATTENTION) else 1
-  return kernel.count * (factor * max(memory, products) + LAUNCH_SECONDS)
+  return kernel.count * (factor * max(memory, products, integers) + LAUNCH_SECONDS)
 
 
 def group_kernels(

@@ -1,8 +1,8 @@
-"""The kernels of a program for a GPU: their memory traffic and the FLOPs of their products.
+"""The kernels of a program for a GPU: memory traffic, FLOPs of products, integer operations.
 
 A kernel reads its operands from memory and writes its result to memory, once each. If it only
 slices an operand or gathers from it, only the bytes read count. If it updates a result in place,
-only the update counts.
+only the update counts. Integer operations are those of fusions, such as the hash of dropout's bits.
 """
 
 import math
@@ -18,6 +18,9 @@ _FREE = ('parameter', 'constant', 'tuple', 'get-tuple-element', 'bitcast', 'afte
 _TAKE = ('gather', 'dynamic-slice', 'slice')
 _RENAME = ('bitcast', 'reshape')
 _UPDATE = 'dynamic-update-slice'
+_SHIFTS = ('shift-left', 'shift-right-logical')
+_INTEGER_OPERATIONS = ('add', 'subtract', 'multiply', 'and', 'or', 'xor', *_SHIFTS)
+_INTEGERS = ('s8', 'u8', 's16', 'u16', 's32', 'u32')
 
 
 class Kernel(NamedTuple):
@@ -30,6 +33,7 @@ class Kernel(NamedTuple):
     flops: operations of its matrix products, per launch.
     kind: a library function such as `__cudnn$fmhaScaleBiasSoftmax`, `product`, or an opcode.
     place: its origin in the model, JAX's `op_name`; may be empty.
+    integers: operations on integers of at most 32 bits, per launch.
   """
 
   name: str
@@ -38,6 +42,7 @@ class Kernel(NamedTuple):
   flops: float
   kind: str
   place: str
+  integers: int = 0
 
 
 def read(program: Program) -> list[Kernel]:
@@ -77,6 +82,7 @@ class _Reader:
     flops = self._flops(computation, instruction)
     moved = hlo.bytes_of(instruction.shape) + sum(map(hlo.bytes_of, shapes))
     opcode = instruction.opcode.removesuffix('-start')
+    integers = 0
     if opcode == 'copy':
       moved = 2 * sum(map(hlo.bytes_of, shapes))
     if opcode == 'fusion':
@@ -84,15 +90,15 @@ class _Reader:
       flops = sum(
         self._flops(fused, each) for each in self._program.computations[fused]
       )
+      integers = self._integers(fused)
       moved = self._written(fused)
       for index, shape in enumerate(shapes):
         moved += self._taken(fused, index, shape)
     target = re.search(r'custom_call_target="([^"]+)"', instruction.rest)
     kind = 'product' if flops else target[1] if target else opcode
     place = re.search(r'op_name="([^"]*)"', instruction.rest)
-    return Kernel(
-      instruction.name, times, moved, flops, kind, place[1] if place else ''
-    )
+    place = place[1] if place else ''
+    return Kernel(instruction.name, times, moved, flops, kind, place, integers)
 
   def _flops(self, computation: str, instruction: Instruction) -> float:
     """Returns the operations of a matrix product: two for each term."""
@@ -105,6 +111,21 @@ class _Reader:
     left = hlo.dimensions(self._shapes[computation][instruction.operands[0]])
     terms = math.prod(left[int(axis)] for axis in re.findall(r'\d+', axes[1]))
     return 2.0 * terms * math.prod(hlo.dimensions(instruction.shape))
+
+  def _integers(self, fused: str) -> int:
+    """Returns the integer operations of a fusion; a rotation, two shifts and an `or`, is one."""
+    instructions = self._program.computations[fused]
+    rotated = set()
+    for each in instructions:
+      if each.opcode == 'or':
+        rotated.update(each.operands)
+    count = 0
+    for each in instructions:
+      is_integer = each.shape.startswith(_INTEGERS)
+      is_part = each.opcode in _SHIFTS and each.name in rotated
+      if is_integer and each.opcode in _INTEGER_OPERATIONS and not is_part:
+        count += math.prod(hlo.dimensions(each.shape))
+    return count
 
   def _taken(self, fused: str, index: int, shape: str) -> int:
     """Returns the bytes that a fusion reads of an operand."""

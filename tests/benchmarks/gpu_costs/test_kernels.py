@@ -112,6 +112,36 @@ def test_time_is_the_maximum_of_bytes_and_products_plus_transfers():
     assert seconds['total'] == pytest.approx(sum(seconds.values()) / 2)
 
 
+def test_a_hash_takes_the_time_of_its_integer_operations():
+  # An addition, a rotation by one bit and an exclusive or of 1,000 numbers; indices do not count.
+  hashing = """HloModule jit_bits
+
+%fused_bits (p0: u32[1000]) -> pred[1000] {
+  %p0 = u32[1000]{0} parameter(0)
+  %one = u32[] constant(1)
+  %ones = u32[1000]{0} broadcast(%one), dimensions={}
+  %sum = u32[1000]{0} add(%p0, %ones)
+  %left = u32[1000]{0} shift-left(%sum, %ones)
+  %right = u32[1000]{0} shift-right-logical(%sum, %ones)
+  %rotated = u32[1000]{0} or(%left, %right)
+  %mixed = u32[1000]{0} xor(%rotated, %sum)
+  ROOT %below = pred[1000]{0} compare(%mixed, %ones), direction=LT
+}
+
+ENTRY %main (a: u32[1000]) -> pred[1000] {
+  %a = u32[1000]{0} parameter(0)
+  ROOT %bits = pred[1000]{0} fusion(%a), kind=kLoop, calls=%fused_bits
+}
+"""
+  (kernel,) = kernels.read(hlo.parse(hashing))
+  assert kernel.integers == 3000
+  slow = kernel._replace(integers=10**12)
+  chip = chips.chip_of('h100')
+  assert estimate.seconds_of(slow, chip) == pytest.approx(
+    1e12 / (64 * 132 * 1.98e9), rel=1e-3
+  )
+
+
 def test_places_have_no_numbers_of_layers():
   found = kernels.read(hlo.parse(GPU))
   by_place = estimate.group_kernels(found, chips.chip_of('h100'), 'place')
