@@ -38,7 +38,7 @@ def measure(
     from transformer.model import attention
 
     attend = KERNELS[kernel].attend
-    attention.fused_attention = lambda *given, project: project(attend(*given))
+    attention.fused_attention = lambda *given, project: project(attend(*given), None)
 
   def prepare(shape):
     """Compiles a training step; returns it with its work, `init`, batch and compilation time."""

@@ -1,6 +1,5 @@
 """Activations are 16-bit if so configured, and all else is float32."""
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
@@ -9,6 +8,7 @@ from tests.model.conftest import W, build
 from tests.model.test_transformer import all_variants, variants
 from transformer.model.attention import MultiHeadAttention
 from transformer.model.config import ModelConfig
+from transformer.model.dense import Dense
 from transformer.model.layers import Embedding, FeedForward, Layer
 
 
@@ -29,8 +29,7 @@ def test_activations_are_16_bit_and_all_else_is_float32(batch, variant):
 @all_variants
 def test_every_layer_has_16_bit_activations(batch, variant):
   tiny = build(**variant, dtype='bfloat16')
-  # The products of a feed-forward sublayer are rounded after their bias, in `FeedForward`.
-  kinds = (Embedding, MultiHeadAttention, nn.DenseGeneral, FeedForward, Layer)
+  kinds = (Embedding, MultiHeadAttention, Dense, FeedForward, Layer)
 
   def activations(params):
     return tiny.model.apply(

@@ -200,14 +200,16 @@ def test_a_projection_of_an_empty_query_is_the_projection_of_zeros(
   kernel = jnp.asarray(rng.normal(size=(H, K, 2)), jnp.float32)
   bias = jnp.asarray(rng.normal(size=2), jnp.float32)
 
-  def project(x, kernel, bias):
+  def project(x, kernel, bias, keep=None):
     y = jnp.tensordot(x, kernel, 2)
+    if keep is not None:
+      y = jnp.where(keep, y, 0)
     return y + jnp.broadcast_to(bias, y.shape)
 
   def fused(*given):
     *qkv, kernel, bias = given
     return fused_attention(
-      *qkv, *restrictions, project=lambda x: project(x, kernel, bias)
+      *qkv, *restrictions, project=lambda x, keep: project(x, kernel, bias, keep)
     )
 
   def reference(*given):

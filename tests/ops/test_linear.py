@@ -56,6 +56,33 @@ def test_eager_jit_vmap_and_pmap_agree(inputs, outputs):
     )
 
 
+@pytest.mark.parametrize('axes', [1, 2])
+def test_several_axes_of_x_are_multiplied_by_the_first_ones_of_the_kernel(axes):
+  keys = jax.random.split(jax.random.key(axes), 3)
+  x = jax.random.normal(keys[0], (B, T, 2, 7)[: 2 + axes])
+  kernel = jax.random.normal(keys[1], (*x.shape[2:], 3, 11))
+  cotangent = jax.random.normal(keys[2], (B, T, 3, 11))
+  wanted = with_gradients(lambda x, kernel: jnp.tensordot(x, kernel, axes))
+  result = with_gradients(lambda x, kernel: linear(x, kernel, axes))
+  chex.assert_trees_all_close(
+    jax.jit(result)(x, kernel, cotangent),
+    wanted(x, kernel, cotangent),
+    rtol=1e-5,
+    atol=1e-6,
+  )
+
+
+def test_the_product_has_the_requested_type():
+  x, kernel, cotangent = arrays(7, 11, jnp.bfloat16)
+
+  def rounded(x, kernel):
+    return linear(x, kernel, 1, jnp.bfloat16)
+
+  y, gradients = with_gradients(rounded)(x, kernel, cotangent)
+  chex.assert_trees_all_equal(y, linear(x, kernel).astype(jnp.bfloat16))
+  assert {leaf.dtype for leaf in (y, *gradients)} == {jnp.dtype('bfloat16')}
+
+
 def test_sixteen_bit_factors_have_an_unrounded_product_and_sixteen_bit_gradients():
   for inputs, outputs in SIZES[:2]:
     x, kernel, cotangent = arrays(inputs, outputs, jnp.bfloat16)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from transformer import plugins
 from transformer.errors import UserError
 from transformer.model.config import ModelConfig
+from transformer.model.dense import Dense
 from transformer.model.search_state import KVCache
 from transformer.ops.attention import (
   AttentionDropout,
@@ -24,7 +25,6 @@ from transformer.ops.positions import NUM_BUCKETS, apply_rotary, relative_bucket
 
 # The Flax collection of attention weights; they are stored if it is mutable in `apply`.
 WEIGHTS_COLLECTION = 'attention'
-matrix_init = nn.initializers.xavier_uniform()
 
 
 class AttentionContext(NamedTuple):
@@ -52,23 +52,18 @@ class MultiHeadAttention(nn.Module):
   def setup(self):
     config = self.config
 
-    def heads(count, dim):
-      return nn.DenseGeneral(
-        (count, dim),
-        use_bias=config.attention_bias == 'all',
-        dtype=config.dtype,
-        kernel_init=matrix_init,
-      )
+    def project_to(heads, dim):
+      return Dense(config, (heads, dim), config.attention_bias == 'all')
 
-    self.query = heads(config.num_heads, config.head_key_dim)
-    self.key = heads(self.key_value_heads, config.head_key_dim)
-    self.value = heads(self.key_value_heads, config.head_value_dim)
-    self.output = nn.DenseGeneral(
-      config.model_dim,
-      axis=(-2, -1),
-      use_bias=config.attention_bias != 'none',
-      dtype=config.dtype,
-      kernel_init=matrix_init,
+    self.query = project_to(config.num_heads, config.head_key_dim)
+    self.key = project_to(self.key_value_heads, config.head_key_dim)
+    self.value = project_to(self.key_value_heads, config.head_value_dim)
+    self.output = Dense(
+      config,
+      (config.model_dim,),
+      config.attention_bias != 'none',
+      num_inputs=2,
+      round_product=True,
     )
     if config.query_key_norm:
       self.query_norm = nn.RMSNorm(epsilon=1e-6, dtype=config.dtype)

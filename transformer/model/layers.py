@@ -14,12 +14,11 @@ from transformer.model.attention import (
   NO_CONTEXT,
   AttentionContext,
   MultiHeadAttention,
-  matrix_init,
 )
 from transformer.model.config import ModelConfig
+from transformer.model.dense import Dense
 from transformer.model.search_state import KVCache
 from transformer.ops.dropout import dropout
-from transformer.ops.linear import linear
 from transformer.ops.positions import sinusoidal_positions
 
 # The exact GELU; Flax approximates it by default.
@@ -60,29 +59,18 @@ class FeedForward(nn.Module):
     config = self.config
     gated = config.activation == 'swiglu'
 
-    # The signature is `jax.lax.dot_general`'s, as Flax calls it.
-    def product(x, kernel, dimension_numbers, precision):
-      return linear(x.astype(config.dtype), kernel.astype(config.dtype))
-
-    def dense(x, dim, name):
-      return nn.Dense(  # Without promotion, the bias is added in float32.
-        dim,
-        use_bias=not gated,
-        kernel_init=matrix_init,
-        dot_general=product,
-        promote_dtype=lambda *arrays, **_: list(arrays),
-        name=name,
-      )(x).astype(config.dtype)
-
-    h_BTF = dense(x_BTD, config.ff_dim, 'inner')
+    h_BTF = Dense(config, (config.ff_dim,), not gated, name='inner')(x_BTD)
     if gated:
-      h_BTF = nn.silu(h_BTF) * dense(x_BTD, config.ff_dim, 'gate')
+      gate_BTF = Dense(config, (config.ff_dim,), False, name='gate')(x_BTD)
+      h_BTF = nn.silu(h_BTF) * gate_BTF
     else:
       h_BTF = {'relu': nn.relu, 'gelu': _gelu, 'silu': nn.silu}[config.activation](
         h_BTF
       )
     h_BTF = Dropout(config.activation_dropout)(h_BTF, deterministic=deterministic)
-    return dense(h_BTF, config.model_dim, 'outer')
+    return Dense(
+      config, (config.model_dim,), not gated, round_product=True, name='outer'
+    )(h_BTF)
 
 
 class Residual(nn.Module):

@@ -14,9 +14,10 @@ def fused_attention(
   It requires an NVIDIA GPU, 16-bit floats and K = V.
 
   Args:
-    project: a linear or affine map [B, T, H, V] -> [B, T, D], such as the output projection of a
-      layer, with one leading axis; it is applied to the result. XLA fuses the zeroing of queries
-      without keys with what follows a projection, but not with the kernel or the projection.
+    project: None, or the output projection, which is applied to the result with one leading axis:
+      a function of the result [B, T, H, V], and of booleans [B, T, 1] or None. It zeroes its
+      product [B, T, D] where they are False, for queries without keys. XLA fuses this with what
+      follows the product, but not with the kernel.
   """
   check_arrays(q_BTHK, k_BSHK, v_BSHV)
   *leading, queries, heads, _ = q_BTHK.shape
@@ -49,14 +50,12 @@ def fused_attention(
     implementation='cudnn',
   )
   has_keys_BTH1 = jnp.swapaxes(has_keys_BHT1, -3, -2)
-  zeros = jnp.zeros_like(out[:1, :1])
-  if project is None:
-    out = jnp.where(has_keys_BTH1, out, zeros)
-  elif bias is None:
-    # Flax's captured outputs end with the last call of a module, which is for `out`.
-    out = jnp.where(~has_keys_BTH1[..., 0], project(zeros), project(out))
-  else:  # A bias of -inf may leave only some heads of a query without keys.
-    out = project(jnp.where(has_keys_BTH1, out, zeros))
+  if project and bias is None:
+    out = project(out, has_keys_BTH1[..., 0])
+  else:
+    out = jnp.where(has_keys_BTH1, out, jnp.zeros((), out.dtype))
+    if project:  # A bias of -inf may leave only some heads of a query without keys.
+      out = project(out, None)
   return out.reshape(*leading, *out.shape[1:])
 
 

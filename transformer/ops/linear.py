@@ -1,37 +1,43 @@
 """The matrix product of a dense layer, with a gradient that is fast on CPUs, and the logits."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
 
-@jax.custom_vjp
-def linear(x, kernel_IO) -> jax.Array:
-  """Returns x · W in float32, with I inputs and O outputs.
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def linear(x, kernel, axes=1, dtype=jnp.float32) -> jax.Array:
+  """Returns x · W in `dtype`, with the last axes of x multiplied by the first ones of W.
 
-  Both factors have the same type, and so have the gradients. With 16-bit factors, add the bias
-  before rounding: then XLA adds it in the product's kernel on a GPU. On a CPU, the gradient of W is
+  Both factors have the same type, and so have the gradients. On a CPU, the gradient of a matrix is
   `_kernel_gradient`. For forward-mode differentiation, see `transformer.ops`.
+
+  Args:
+    axes: the number of these axes.
   """
-  return _forward(x, kernel_IO)[0]
+  return _forward(x, kernel, axes, dtype)[0]
 
 
-def _forward(x, kernel_IO):
+def _forward(x, kernel, axes, dtype):
   # Not `linear`, which has no JVP: forward mode over the gradient needs one.
-  y = jnp.einsum('...I,IO->...O', x, kernel_IO, preferred_element_type=jnp.float32)
-  return y, (x, kernel_IO)
+  y = jnp.tensordot(x, kernel, axes, preferred_element_type=dtype)
+  return y, (x, kernel)
 
 
-def _backward(residuals, gradient):
-  x, kernel_IO = residuals
+def _backward(axes, _, residuals, gradient):
+  x, kernel = residuals
   gradient = gradient.astype(x.dtype)
-  gradient_x = jnp.einsum('...O,IO->...I', gradient, kernel_IO)
-  gradient_IO = jax.lax.platform_dependent(
-    x.reshape(-1, kernel_IO.shape[0]),
-    gradient.reshape(-1, kernel_IO.shape[1]),
-    cpu=_kernel_gradient,
-    default=lambda x_PI, gradient_PO: jnp.einsum('PI,PO->IO', x_PI, gradient_PO),
-  )
-  return gradient_x, gradient_IO
+  product = functools.partial(jnp.tensordot, axes=axes)
+  gradient_x, gradient_kernel = jax.vjp(product, x, kernel)[1](gradient)
+  if kernel.ndim == 2:
+    gradient_kernel = jax.lax.platform_dependent(
+      x.reshape(-1, kernel.shape[0]),
+      gradient.reshape(-1, kernel.shape[1]),
+      cpu=_kernel_gradient,
+      default=lambda *_: gradient_kernel,
+    )
+  return gradient_x, gradient_kernel
 
 
 linear.defvjp(_forward, _backward)
