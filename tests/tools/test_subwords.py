@@ -1,6 +1,9 @@
 """Pieces are sampled as SentencePiece samples them, each only by the sentence and its key."""
 
 import collections
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
 from transformer.errors import UserError
 from transformer.tools.subwords import bpe_dropout, sample_segmentations
 
+ROOT = Path(__file__).parents[2]
 # A function, its number, and a kind of vocabulary.
 CASES = [
   (bpe_dropout, 0.3, 'symbols'),
@@ -61,6 +65,22 @@ def test_every_segmentation_decodes_to_the_line_and_depends_only_on_its_key(case
     assert [ids.count(symbol) for ids in drawn] == [ids.count(symbol) for ids in plain]
   assert segment(*case, lines, side=1) == drawn
   assert segment(*case, lines, order=slice(None, None, -3)) == drawn[::-3]
+
+
+def test_another_process_samples_the_same_segmentations(tmp_path):
+  for function, number, kind in (CASES[0], CASES[-1]):
+    learned(kind).save(tmp_path / 'vocabulary.model')
+    command = (
+      'import sys; from tests.tools import test_subwords as here; '
+      'print(here.segment(here.{}, {}, here.Vocabulary.load(sys.argv[1]), here.LINES))'
+    )
+    child = [sys.executable, '-c', command.format(function.__name__, number)]
+    printed = subprocess.check_output(
+      [*child, tmp_path / 'vocabulary.model'], cwd=ROOT, text=True
+    )
+    assert printed.splitlines()[-1] == str(
+      segment(function, number, learned(kind), LINES)
+    )
 
 
 @pytest.mark.parametrize(
