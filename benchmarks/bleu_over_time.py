@@ -222,7 +222,9 @@ def train(system: TrainedSystem, seconds: float):
   for kept in folder.parent.glob(f'{folder.name}-*.txt'):
     kept.unlink()  # Translations by checkpoints that no longer exist.
   with open(beside(folder, '.log'), 'wb') as log:
-    process = child_process.start(system.train, cwd=_ROOT, stdout=log, stderr=log)
+    process = child_process.start_child(
+      [], [], system.train, cwd=_ROOT, stdout=log, stderr=log
+    )
     try:
       status = process.wait(seconds)
     except subprocess.TimeoutExpired:

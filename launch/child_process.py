@@ -39,7 +39,7 @@ def start_child(
   command: Sequence[str],
   **options,
 ):
-  """Starts a command, given the path of its program, with options of `Popen`.
+  """Starts a command, given the path of its program, with options of `Popen`; returns the process.
 
   Both lists are from `forward_signals`. The process is appended to `children`, and terminated if a
   signal was already received. It gets its own session, so that a terminal's Ctrl-C reaches it only
@@ -53,6 +53,7 @@ def start_child(
   children.append(process)
   if signals:
     process.terminate()
+  return process
 
 
 @contextlib.contextmanager

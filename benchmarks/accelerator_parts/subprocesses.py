@@ -64,8 +64,8 @@ def run(
     Its exit status; None if it was killed.
   """
   with errors.open('wb') as file:
-    process = child_process.start(
-      command, stdin=subprocess.DEVNULL, stdout=file, stderr=file
+    process = child_process.start_child(
+      [], [], command, stdin=subprocess.DEVNULL, stdout=file, stderr=file
     )
   try:
     with contextlib.suppress(subprocess.TimeoutExpired):
