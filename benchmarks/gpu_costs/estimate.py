@@ -1,7 +1,7 @@
 """The estimated time of a compiled training step on GPUs.
 
-The time of a kernel is that of its memory traffic, its matrix products or its integer operations,
-whichever is longest, plus its launch time. The fraction of the data sheet's bandwidth and peak that
+A kernel takes as long as the slowest of memory traffic, matrix products and integer operations,
+plus its launch time. The fraction of the data sheet's bandwidth and peak that
 kernels reach was measured once on an H100, and is assumed to be the same on other chips. cuDNN's
 attention is much slower than its memory traffic and products; its factor was also measured there.
 """

@@ -2,7 +2,7 @@
 
 A kernel reads its operands from memory and writes its result to memory, once each. If it only
 slices an operand or gathers from it, only the bytes read count. If it updates a result in place,
-only the update counts. Integer operations are those of fusions, such as the hash of dropout's bits.
+only the update counts. Integer operations are counted in fusions, such as the hash of dropout.
 """
 
 import math

@@ -83,7 +83,7 @@ def open_trials(
 ) -> JournalStorage | Database:
   """Opens the storage of a sweep.
 
-  If its file does not exist, creates it if `creates`, else raises `KeyError`.
+  If its journal or SQLite file does not exist, creates it if `creates`, else raises `KeyError`.
   """
   path = _sqlite_file(url) if url else folder / JOURNAL
   if path and not creates and not path.exists():
@@ -152,12 +152,11 @@ def check_url(url: str):
     )
 
 
-def _sqlite_file(url: str) -> Path | None:
+def _sqlite_file(url: str):
   """Returns the file of a SQLite database; None for another database."""
   parsed = sqlalchemy.make_url(url)
-  if (
-    parsed.get_backend_name() != 'sqlite' or parsed.query
-  ):  # A query may rename the file.
+  # With `uri`, the name is not that of a file.
+  if 'uri' in parsed.query or parsed.get_backend_name() != 'sqlite':
     return None
   return Path(parsed.database or '')
 

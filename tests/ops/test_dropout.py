@@ -90,6 +90,14 @@ def test_the_mask_of_a_gpu_has_any_shape_and_a_row_does_not_depend_on_the_others
   assert packed_mask(KEY, shape, 1 - 2.0**-18).all()
 
 
+def test_a_single_number_is_dropped_or_kept():
+  assert packed_mask(KEY, (), 1.0) and not packed_mask(KEY, (), 0.0)
+  for index in range(8):
+    key = jax.random.fold_in(KEY, index)
+    x = jnp.float32(1.0)
+    chex.assert_trees_all_equal(dropped(key, x, 0.5), dropout(key, x, 0.5))
+
+
 def test_eager_jit_vmap_pmap_and_sharding_agree_on_the_mask_of_a_gpu():
   keys = jax.random.split(KEY, 3)
 

@@ -14,7 +14,7 @@ from transformer.data.batches.shuffling import mix_bits
 from transformer.data.config import DataConfig
 from transformer.data.encoding import Sentences
 from transformer.data.vocabulary.vocabularies import SeparateVocabularies
-from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
+from transformer.data.vocabulary.vocabulary import BYTE_IDS, SPACE, Vocabulary
 from transformer.errors import UserError
 from transformer.tools.subwords import bpe_dropout, sample_segmentations
 
@@ -106,6 +106,25 @@ def test_segmentations_are_as_frequent_as_in_sentencepiece(
   assert len(ours) >= 8
   for ids in ours | theirs:
     assert abs(ours[ids] - theirs[ids]) < 6 * np.sqrt(ours[ids] + theirs[ids]), ids
+
+
+def test_unused_pieces_are_merged_and_split_again():
+  model = learned('usual').proto()
+  word = max(
+    (piece.piece for piece in model.pieces if piece.type == piece.NORMAL), key=len
+  )
+  for piece in model.pieces:
+    if piece.type == piece.NORMAL and 1 < len(piece.piece) < len(word):
+      piece.type = piece.UNUSED
+  pruned = Vocabulary(model.SerializeToString())
+  processor = sentencepiece.SentencePieceProcessor(model_proto=pruned.model_bytes)
+  texts = [word, word[:-1], f'{word} {word[1:]}']
+  sampled = segment(
+    bpe_dropout, 1e-9, pruned, [text.replace(SPACE, '') for text in texts]
+  )
+  for text, ids in zip(texts, sampled, strict=True):
+    assert ids[:-1] == processor.encode(text.replace(SPACE, ''))
+  assert model.pieces[sampled[0][0]].piece == word
 
 
 def test_without_merges_all_pieces_are_characters_or_bytes():

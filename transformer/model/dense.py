@@ -14,9 +14,9 @@ class Dense(nn.Module):
   Attributes:
     features: sizes of the last axes of the result.
     num_inputs: number of axes of x that are multiplied, the last ones.
-    round_product: rounds the product before the bias is added. Devices of the mesh axis `tensor`
-      that split the inputs then exchange their partial sums in the type of activations. Otherwise,
-      XLA adds the bias in the product's kernel on a GPU.
+    round_product: rounds the product to the type of activations before the bias is added. Devices
+      of the mesh axis `tensor` that split the inputs then exchange partial sums of this type. If
+      False, the bias is added to the float32 product, by its kernel on a GPU.
   """
 
   config: ModelConfig

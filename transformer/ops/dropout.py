@@ -17,6 +17,8 @@ def random_key(seed: int) -> jax.Array:
 def dropout(key, x, rate) -> jax.Array:
   """Zeroes each element with probability `rate` and scales up the others (section 5.4).
 
+  An NVIDIA GPU drops other elements than other processors, and rounds the rate to 16 bits.
+
   Args:
     key: a JAX random key of the default generator, `threefry2x32`.
     rate: 0 ≤ rate < 1, a Python float.
@@ -34,12 +36,14 @@ def dropout(key, x, rate) -> jax.Array:
 
 
 def packed_mask(key, shape, probability) -> jax.Array:
-  """Returns booleans that are True with a probability, by 16 random bits each; for GPUs.
+  """Returns booleans that are True with a probability of 16 bits, for NVIDIA GPUs.
 
   The integer operations of Threefry take longer on a GPU than the operation that they are fused
   into. So here a hash of 64 bits serves four elements of the last axis, and their booleans are
   stored in a byte.
   """
+  if not shape:
+    return packed_mask(key, (1,), probability)[0]
   *leading, length = shape
   a, b = _hashes(key, (*leading, -(-length // 4)))
   threshold = jnp.uint32(round(probability * 2**16))

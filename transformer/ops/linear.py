@@ -8,13 +8,10 @@ import jax.numpy as jnp
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def linear(x, kernel, axes=1, dtype=jnp.float32) -> jax.Array:
-  """Returns x · W in `dtype`, with the last axes of x multiplied by the first ones of W.
+  """Returns x · W in `dtype`: multiplies the last `axes` axes of x by the first ones of W.
 
   Both factors have the same type, and so have the gradients. On a CPU, the gradient of a matrix is
   `_kernel_gradient`. For forward-mode differentiation, see `transformer.ops`.
-
-  Args:
-    axes: the number of these axes.
   """
   return _forward(x, kernel, axes, dtype)[0]
 

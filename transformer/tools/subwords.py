@@ -11,11 +11,14 @@ in another process, so that processes would disagree about a batch, and a resume
 next one.
 """
 
+import bisect
+import functools
 import heapq
 import itertools
 import math
 import random
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection
 
 import numpy as np
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
@@ -24,12 +27,14 @@ from transformer.data.batches.augmentation import Augment
 from transformer.data.config import DataConfig
 from transformer.data.encoding import Sentences
 from transformer.data.vocabulary.vocabularies import RunVocabulary
-from transformer.data.vocabulary.vocabulary import BYTE_IDS, Vocabulary
+from transformer.data.vocabulary.vocabulary import BYTE_IDS, SPACE, Vocabulary
 from transformer.errors import UserError
 
-# A function of a text and a source of random numbers that returns the pieces of the text.
+# A function of a word and a source of random numbers that returns the pieces of the word.
 _Segment = Callable[[str, random.Random], list[str]]
-_NORMAL = ModelProto.SentencePiece.NORMAL
+_Piece = ModelProto.SentencePiece
+# The number of words whose choices are kept.
+_CACHED_WORDS = 2**16
 # SentencePiece's penalty of a character that is no piece, below the lowest score of a piece.
 _UNKNOWN_PENALTY = 10.0
 
@@ -51,7 +56,7 @@ def bpe_dropout(_: DataConfig, vocabulary: RunVocabulary, rate: float) -> Augmen
     'BPE-dropout requires BPE merges, which only a vocabulary of the kind bpe has; for the kind '
     'unigram, use transformer.tools.subwords:sample_segmentations',
   )
-  return _sampled(vocabulary, _bpe, rate)
+  return _sampled(vocabulary, _bpe_segment, rate)
 
 
 def sample_segmentations(
@@ -74,7 +79,7 @@ def sample_segmentations(
     'transformer.tools.subwords:sample_segmentations requires a vocabulary of the kind '
     'unigram; for the kind bpe, use transformer.tools.subwords:bpe_dropout',
   )
-  return _sampled(vocabulary, _unigram, alpha)
+  return _sampled(vocabulary, _unigram_segment, alpha)
 
 
 def _check_kind(vocabulary: RunVocabulary, kind: int, message: str):
@@ -85,12 +90,12 @@ def _check_kind(vocabulary: RunVocabulary, kind: int, message: str):
 
 def _sampled(
   vocabulary: RunVocabulary,
-  make: Callable[[Mapping[str, float], float], _Segment],
-  number: float,
+  make_segment: Callable[[Collection[_Piece], float], _Segment],
+  strength: float,
 ) -> Augment:
-  """Returns the augmentation that samples by `make(scores of pieces, number)`."""
-  source_sampler = _Sampler(vocabulary.source, make, number)
-  target_sampler = _Sampler(vocabulary.target, make, number)
+  """Returns the augmentation that samples by `make_segment(pieces, strength)`."""
+  source_sampler = _Sampler(vocabulary.source, make_segment, strength)
+  target_sampler = _Sampler(vocabulary.target, make_segment, strength)
 
   def augment(
     source: Sentences, target: Sentences, keys: np.ndarray
@@ -106,15 +111,17 @@ def _sampled(
 class _Sampler:
   """Samples segmentations of the sentences of one language."""
 
-  def __init__(self, vocabulary: Vocabulary, make, number: float):
+  def __init__(self, vocabulary: Vocabulary, make_segment, strength: float):
+    pieces = vocabulary.proto().pieces
     self._ids = {}
-    scores = {}
-    for token, piece in enumerate(vocabulary.proto().pieces):
-      if piece.type == _NORMAL:
+    for token, piece in enumerate(pieces):
+      if piece.type == _Piece.NORMAL:
         self._ids[piece.piece] = token
-        scores[piece.piece] = piece.score
     self._pieces = {token: piece for piece, token in self._ids.items()}
-    self._segment = make(scores, number)
+    self._segment = make_segment(pieces, strength)
+    self._words = re.compile(f'{SPACE}[^{SPACE}]*|[^{SPACE}]+')
+    if any(SPACE in piece[1:] for piece in self._ids):  # Pieces of several words.
+      self._words = re.compile('.+', re.DOTALL)
 
   def segment_all(self, sentences: Sentences, keys: np.ndarray) -> Sentences:
     """Returns the sentences in sampled segmentations, each by its key."""
@@ -131,78 +138,100 @@ class _Sampler:
         sampled += run
         continue
       text = ''.join(map(self._pieces.__getitem__, run))
-      for piece in self._segment(text, rng):
-        if piece in self._ids:
-          sampled.append(self._ids[piece])
-        else:
-          sampled += [BYTE_IDS[byte] for byte in piece.encode()]
+      for word in self._words.findall(text):
+        for piece in self._segment(word, rng):
+          if piece in self._ids:
+            sampled.append(self._ids[piece])
+          else:
+            sampled += [BYTE_IDS[byte] for byte in piece.encode()]
     return sampled
 
 
-def _bpe(scores: Mapping[str, float], rate: float) -> _Segment:
+def _bpe_segment(pieces: Collection[_Piece], rate: float) -> _Segment:
   """Returns the segmentation by merges, the best first, each skipped with probability `rate`."""
+  usable = (_Piece.NORMAL, _Piece.UNUSED)
+  scores = {piece.piece: piece.score for piece in pieces if piece.type in usable}
+  unused = {piece.piece for piece in pieces if piece.type == _Piece.UNUSED}
 
-  def segment(text, rng):
-    symbols = list(text)
+  def segment(word, rng):
+    symbols = list(word)
     previous = list(range(-1, len(symbols) - 1))
     following = list(range(1, len(symbols) + 1))
     merges = []
+    halves = {}
 
     def add(left, right):
       if left < 0 or right == len(symbols):
         return
-      merged = symbols[left] + symbols[right]
+      pair = symbols[left], symbols[right]
+      merged = ''.join(pair)
       if merged in scores:
-        heapq.heappush(merges, (-scores[merged], left, right, merged))
+        heapq.heappush(merges, (-scores[merged], left, right, pair))
+      if merged in unused:
+        halves[merged] = pair
 
     for right in range(1, len(symbols)):
       add(right - 1, right)
     while merges:
-      _, left, right, merged = heapq.heappop(merges)
-      symbol_pair = symbols[left], symbols[right]
+      _, left, right, pair = heapq.heappop(merges)
       # Another merge may have taken one of the two symbols.
-      if '' in symbol_pair or ''.join(symbol_pair) != merged or rng.random() < rate:
+      if (symbols[left], symbols[right]) != pair or rng.random() < rate:
         continue
-      symbols[left] = merged
+      symbols[left] = ''.join(pair)
       symbols[right] = ''
       following[left] = following[right]
       if following[left] < len(symbols):
         previous[following[left]] = left
       add(previous[left], left)
       add(left, following[left])
-    return list(filter(None, symbols))
+    segmentation = []
+    pending = symbols[::-1]
+    while pending:
+      symbol = pending.pop()
+      if symbol in halves:
+        pending += halves[symbol][::-1]
+      elif symbol:
+        segmentation.append(symbol)
+    return segmentation
 
   return segment
 
 
-def _unigram(scores: Mapping[str, float], alpha: float) -> _Segment:
-  """Returns the segmentation that is sampled from all, from the end of the text to its start."""
+def _unigram_segment(pieces: Collection[_Piece], alpha: float) -> _Segment:
+  """Returns the segmentation that is sampled from all, from the end of a word to its start."""
+  scores = {piece.piece: piece.score for piece in pieces if piece.type == _Piece.NORMAL}
   longest = max(map(len, scores))
   unknown = min(scores.values()) - _UNKNOWN_PENALTY
 
-  def segment(text, rng):
-    # The logarithm of the sum over all segmentations of the text up to each position.
+  @functools.lru_cache(_CACHED_WORDS)
+  def choices(word):
+    """Returns for each position the starts of pieces that end there, and cumulative weights."""
+    # The logarithm of the sum over all segmentations of the word up to each position.
     sums = [0.0]
-    # For each position, the starts of the pieces that end there, and their shares of the sum.
-    choices = [([], [])]
-    for end in range(1, len(text) + 1):
+    found = [([], [])]
+    for end in range(1, len(word) + 1):
       starts = []
       terms = []
       for start in range(max(0, end - longest), end):
-        score = scores.get(text[start:end], unknown if start == end - 1 else None)
+        score = scores.get(word[start:end], unknown if start == end - 1 else None)
         if score is not None:
           starts.append(start)
           terms.append(sums[start] + alpha * score)
       peak = max(terms)
-      shares = [math.exp(term - peak) for term in terms]
-      sums.append(peak + math.log(sum(shares)))
-      choices.append((starts, shares))
-    pieces = []
-    end = len(text)
+      weights = [math.exp(term - peak) for term in terms]
+      sums.append(peak + math.log(sum(weights)))
+      found.append((starts, list(itertools.accumulate(weights))))
+    return found
+
+  def segment(word, rng):
+    by_end = choices(word)
+    segmentation = []
+    end = len(word)
     while end:
-      (start,) = rng.choices(*choices[end])
-      pieces.append(text[start:end])
+      starts, weights = by_end[end]
+      start = starts[bisect.bisect(weights[:-1], rng.random() * weights[-1])]
+      segmentation.append(word[start:end])
       end = start
-    return pieces[::-1]
+    return segmentation[::-1]
 
   return segment

@@ -13,7 +13,7 @@ from transformer.training.config import MeshConfig
 
 def make_mesh(config: MeshConfig, rows: int, devices: Sequence | None = None) -> Mesh:
   """Returns a mesh of `devices` (None: all devices) for batches of `rows` rows."""
-  devices = devices or jax.devices()
+  devices = jax.devices() if devices is None else devices
   # `jax.make_mesh` rejects a mesh whose shape differs from the physical topology of a TPU.
   arranged = create_device_mesh(
     _sizes(config, rows, len(devices)), devices, allow_split_physical_axes=True
