@@ -20,7 +20,7 @@ from launch.sweeping.study import TRIALS, Sweep
 from transformer import files
 from transformer.errors import UserError
 from transformer.runs.evaluations import BEST_BY, best_evaluation, is_out_of_patience
-from transformer.runs.lock import run_lock
+from transformer.runs.lock import IN_USE, run_lock
 from transformer.runs.metrics_file import read_metrics
 from transformer.runs.run_directory import METRICS, read_record
 from transformer.system.signals import EXIT_STATUS
@@ -67,13 +67,16 @@ def run_trial(
   )
   evaluations = Evaluations(trial, run, sweep.objective, config.train)
   status = EXIT_STATUS
-  while status == EXIT_STATUS:  # Another process may have stopped the run.
+  reason = ''
+  # Another process may have stopped the run, or have locked it first.
+  while status == EXIT_STATUS or IN_USE in reason:
     _wait_until_free(run, signals)
     status = _train(trial, run, evaluations, children, signals)
     if signals and status:
       raise child_process.stopped_by_signal(signals)
+    reason = _reason(status, _tail(run)) if status else ''
   if status:
-    return _failed(trial, _reason(status, _tail(run)))
+    return _failed(trial, reason)
   trial.set_user_attr('commit', read_record(run)['commit'])
   best = best_row(evaluations.rows(), sweep.space)
   if best is None:
@@ -179,10 +182,9 @@ def _train(
     f'--workdir={run}',
   ]
   with Path(f'{run}.log').open('ab') as log:
-    child_process.start_child(
+    process = child_process.start_child(
       children, signals, command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
     )
-  process = children[-1]
   logged = began
   try:
     status = None
@@ -204,14 +206,14 @@ def _train(
     trial.set_user_attr('seconds', earlier_seconds + time.monotonic() - began)
 
 
-def _failed(trial: Trial, reason: str) -> float:
+def _failed(trial, reason):
   """Stores the reason of a failed trial; returns NaN, its value."""
   trial.set_user_attr('reason', reason)
   logging.warning('trial %d: failed: %s', trial.number, reason)
   return math.nan
 
 
-def _tail(run: Path) -> list[str]:
+def _tail(run):
   """Returns the last lines that train.py has printed."""
   with Path(f'{run}.log').open('rb') as file:
     file.seek(max(0, file.seek(0, 2) - _LOG_TAIL))

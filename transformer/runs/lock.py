@@ -14,6 +14,8 @@ from absl import logging
 from transformer.errors import UserError
 
 LOCK = 'lock.json'
+# In the message of the error if another run holds the lock.
+IN_USE = 'is in use by process'
 
 
 @contextlib.contextmanager
@@ -59,7 +61,7 @@ def _lock(file: BinaryIO, path: Path):
       file.seek(0)
       holder = json.loads(file.read())
     raise UserError(
-      f'{path.parent} is in use by process {holder.get("process", "unknown")} on host '
+      f'{path.parent} {IN_USE} {holder.get("process", "unknown")} on host '
       f'{holder.get("host", "unknown")}; wait for that run, stop it, or choose a different '
       '--workdir'
     ) from error
