@@ -26,8 +26,7 @@ def run(command: Sequence[str]) -> int:
   """Runs a command and returns its exit status; raises `StoppedBySignal` if a signal stopped it."""
   children: list[subprocess.Popen] = []
   with forward_signals(children) as signals:
-    start_child(children, signals, command)
-    status = children[0].wait()
+    status = start_child(children, signals, command).wait()
   if signals or status == EXIT_STATUS:
     raise stopped_by_signal(signals)
   return status

@@ -42,9 +42,7 @@ def packed_mask(key, shape, probability) -> jax.Array:
   into. So here a hash of 64 bits serves four elements of the last axis, and their booleans are
   stored in a byte.
   """
-  if not shape:
-    return packed_mask(key, (1,), probability)[0]
-  *leading, length = shape
+  *leading, length = shape or (1,)
   a, b = _hashes(key, (*leading, -(-length // 4)))
   threshold = jnp.uint32(round(probability * 2**16))
   packed = jnp.zeros(a.shape, jnp.uint8)
@@ -54,7 +52,7 @@ def packed_mask(key, shape, probability) -> jax.Array:
   packed = jax.lax.optimization_barrier(packed)[..., None]
   bits = jax.lax.broadcasted_iota(jnp.uint8, (*a.shape, 4), a.ndim)
   mask = jax.lax.collapse((packed >> bits) & 1, len(leading))
-  return mask[..., :length] == 1
+  return (mask[..., :length] == 1).reshape(shape)
 
 
 def random_bits(key, shape) -> jax.Array:

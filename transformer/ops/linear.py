@@ -11,7 +11,8 @@ def linear(x, kernel, axes=1, dtype=jnp.float32) -> jax.Array:
   """Returns x · W in `dtype`: multiplies the last `axes` axes of x by the first ones of W.
 
   Both factors have the same type, and so have the gradients. On a CPU, the gradient of a matrix is
-  `_kernel_gradient`. For forward-mode differentiation, see `transformer.ops`.
+  `_kernel_gradient`; kernels with more axes keep XLA's gradient, and so the float32 bits of earlier
+  versions. For forward-mode differentiation, see `transformer.ops`.
   """
   return _forward(x, kernel, axes, dtype)[0]
 
